@@ -26,6 +26,7 @@ from tests import (
     mutations_calls,
     mutations_identity,
     mutations_runs,
+    mutations_vault,
     mutations_verdict,
     mutations_web,
 )
@@ -36,7 +37,7 @@ LIMIT_S = 240
 JOBS = 2
 MUTANTS = (
     *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_identity.MUTANTS,
-    *mutations_runs.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
+    *mutations_runs.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
 )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "a save does not flush what the agent committed",
         "workspace/capture/save.py",
-        "            refs.syncfs(self._repo.common_dir)\n",
+        "            brought = self._bring_in(pack, [*head, *objects_named], memory.index_tree, previous)\n",
         "            pass\n",
         (f"{CRASH}/test_saves_powercut.py::test_a_save_that_returned_survives_any_later_cut",),
     ),
@@ -111,9 +111,9 @@ MUTANTS = (
     Mutant(
         "a save's ref before its pack",
         "workspace/capture/save.py",
-        "        pack.close()\n        if self._moved or",
-        "        refs.write_ref(self._repo.common_dir, self._ref(at), w, old=refs.ANY)\n"
-        "        pack.close()\n        if self._moved or",
+        "        pack.close()\n        if brought is not None:",
+        "        refs.write_ref(self._repo.vault, self._ref(at), w, old=refs.ANY)\n"
+        "        pack.close()\n        if brought is not None:",
         (f"{KILLED}::test_killed_at_any_crash_point_of_a_save_the_ones_before_are_whole",),
     ),
     Mutant(
@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "what a killed save left is not swept",
         "workspace/capture/saver.py",
-        "        refs.sweep_locks(self.repo().common_dir)\n",
+        "        refs.sweep_locks(self.repo().vault)\n",
         "",
         (f"{KILLED}::test_killed_at_any_crash_point_of_a_save_the_ones_before_are_whole",),
     ),

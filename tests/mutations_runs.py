@@ -242,8 +242,8 @@ MUTANTS = (
     Mutant(
         "a planted repository gets the saves",
         "workspace/repo.py",
-        "    found = _own(folder) if has_own and not why else None\n",
-        "    found = _own(folder) if has_own else None\n",
+        "    found = own(folder) if has_own and not why else None\n",
+        "    found = own(folder) if has_own else None\n",
         (f"{OTHERS}::test_a_repository_that_another_user_planted_gets_no_saves",),
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -26,6 +27,8 @@ BIG_MAX = 3.0
 BIG_FILES, BIG_BYTES = 3, 100_000_000
 MEMORY_MAX_MB = 16.0
 DISK_MAX = 0.25
+BRING_IN_MAX_MS = 300.0
+COMMITS_BYTES = 100_000_000
 
 Times = dict[str, list[float]]
 
@@ -73,8 +76,13 @@ def measure(bench: Bench) -> Section:
     section.rows.append(
         ["disk of 1,000 beats", f"{disk['before'] / 1e6:.1f} MB, {disk['after'] / 1e6:.1f} MB consolidated"]
     )
-    section.data |= {"index": index, "big": big, "memory_mb": memory_mb, "disk": disk}
+    brought = measure_bring_in(bench)
+    for how, spent in brought.items():
+        section.rows.append([f"history brought in, {how}", f"{number(statistics.median(spent))} ms"])
+    section.data |= {"index": index, "big": big, "memory_mb": memory_mb, "disk": disk, "brought": brought}
     section.bars = bars(cells, index, big, memory_mb, disk)
+    linked_ms = statistics.median(brought["linked"])
+    section.bars.append(Bar("a packed history brought in by link", linked_ms, BRING_IN_MAX_MS, "ms"))
     return section
 
 
@@ -239,6 +247,45 @@ def measure_disk(bench: Bench) -> dict[str, float]:
         "after": (after - empty) * scale,
         "consolidating_s": spent_s * scale,
     }
+
+
+def measure_bring_in(bench: Bench) -> dict[str, list[float]]:
+    """What the first save of a repository pays for its history: by link, and by copy, as to another file system."""
+    place = bench.folder("history")
+    trees.make(place / "source", 20_000)
+    spent: dict[str, list[float]] = {"linked": [], "copied": []}
+    for commit in range(bench.pick(full=10, quick=2)):
+        fill([place / "source" / "big"], COMMITS_BYTES)
+        trees.git(place / "source", "add", "-A")
+        trees.git(place / "source", "commit", "-qm", f"{commit}", "--no-verify")
+    trees.git(place / "source", "-c", "pack.window=0", "gc", "-q")
+    for how in ("linked", "copied"):
+        for turn in range(bench.rounds_of(full=5, quick=2)):
+            spent[how].append(bring_in_ms(place, f"{how}-{turn}", copied=how == "copied"))
+    shutil.rmtree(place)
+    return spent
+
+
+def bring_in_ms(place: Path, name: str, *, copied: bool = False) -> float:
+    from outlast.store.local import Local
+    from outlast.workspace import repo
+    from outlast.workspace.capture.saver import Saver
+    from outlast.workspace.vault import bring_in
+
+    saver = Saver(place / "source", Local(place / name))
+    link = os.link
+    try:
+        found = saver.repo()
+        if copied:
+            os.link = other_file_system
+        return timed_ms(bring_in.bring, found, [repo.head(found).oid])
+    finally:
+        os.link = link
+        saver.close()
+
+
+def other_file_system(*_: object, **__: object) -> None:
+    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
 def used(folder: Path) -> int:

@@ -60,6 +60,8 @@ POINTS: dict[str, str] = {
     "restore.deleted": "a file is deleted that the pre-restore save has, others are still to come",
     "restore.named": "a file is whole under a temporary name, its place still has the old one",
     "restore.written": "a file is back, others are still to come",
+    "restore.objects": "objects that the user's repository lacked are back, HEAD is not",
+    "restore.revived": "a repository that was gone has its objects and settings again, but no HEAD",
     "restore.head": "HEAD is back, the index is not",
     "restore.index": "the index is back, the restore is not verified",
     "migrate.before_commit": "a migration is in its transaction",

@@ -102,7 +102,7 @@ KEYS: tuple[Key, ...] = (
     Key("gc_older_than", str, "30d", "age from which `gc` forgets closed runs", read=age),
     Key("save_branch", bool, False, "also put emergency and final saves on the branch outlast/<task>"),
     Key(
-        "save_where", str, "repository", "where saves are kept: in the workspace's repository, or in a private shadow repository",
+        "save_where", str, "repository", "what is saved: the files with the HEAD, index and history of their repository, or only the files (shadow)",
         read=_one_of("repository", "shadow"),
     ),
     Key(

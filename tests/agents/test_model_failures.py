@@ -6,6 +6,7 @@ import pytest
 
 from tests.agents.agent_under_outlast import Under
 from tests.agents.script import Fault, Script, Step, bash
+from tests.support.vaults import vault_of
 
 # What the model's API answers from its second response on, the cause that is named, and what `outlast run` ends with.
 CASES = {
@@ -36,12 +37,12 @@ def test_its_work_is_saved_and_the_cause_is_named(under: Under, case: str) -> No
     shown = under.shown()
     assert shown["cause"] in (*causes, "quarantine"), (shown["cause"], shown["evidence"], done.stderr)
     assert done.returncode in codes, done.stderr
+    vault = f"--git-dir={vault_of(world.work)}"
     saved = subprocess.run(
-        ["git", "for-each-ref", "--format=%(objectname)", "refs/outlast/"], cwd=world.work, capture_output=True, text=True,
-        check=True,
+        ["git", vault, "for-each-ref", "--format=%(objectname)", "refs/outlast/"], capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     assert any(
-        subprocess.run(["git", "cat-file", "-e", f"{commit}:half.txt"], cwd=world.work, capture_output=True).returncode == 0
+        subprocess.run(["git", vault, "cat-file", "-e", f"{commit}:half.txt"], capture_output=True).returncode == 0
         for commit in saved
     )  # fmt: skip
     world.model.script = Script([Step("I work."), Step("Done."), Step("Done.")])

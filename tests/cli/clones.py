@@ -9,6 +9,7 @@ from typing import Any
 from tests.cli.command_line import Cli
 from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, Isolated
+from tests.support.vaults import git_words, seeing
 
 AGENT = """
 import subprocess
@@ -52,8 +53,8 @@ class Clone:
 
     def git(self, *words: str | Path, folder: Path | None = None) -> str:
         done = subprocess.run(
-            ["git", "-C", folder or self.folder, *words],
-            env=self.cli.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+            ["git", *git_words(folder or self.folder, words), *words],
+            env=self.cli.environ | {"GIT_OPTIONAL_LOCKS": "0"} | seeing(folder or self.folder),
             capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, (words, done.stderr)

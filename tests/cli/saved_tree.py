@@ -8,6 +8,7 @@ from pathlib import Path
 import outlast
 from tests.cli.command_line import Cli
 from tests.support.environment import TIMEOUT_S
+from tests.support.vaults import git_words, seeing
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Tree:
 
     def git(self, *words: str | Path, folder: Path | None = None) -> str:
         done = subprocess.run(
-            ["git", "-C", folder or self.folder, *words],
-            env=self.cli.environ | {"GIT_OPTIONAL_LOCKS": "0"},  # `git status` would write the index
+            ["git", *git_words(folder or self.folder, words), *words],
+            env=self.cli.environ | {"GIT_OPTIONAL_LOCKS": "0"} | seeing(folder or self.folder),  # `git status` would write the index
             capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, (words, done.stderr)

@@ -14,6 +14,7 @@ from outlast.supervisor.worktree import make
 from tests.cli.command_line import Cli
 from tests.support.environment import TIMEOUT_S
 from tests.support.sweeps import Sweep
+from tests.support.vaults import git_words, seeing
 from tests.workspace.gitrepo import make_repo
 
 
@@ -26,8 +27,9 @@ class TaskWorktree:
 
     def git(self, *words: str | Path, folder: Path | None = None) -> str:
         done = subprocess.run(
-            ["git", "-C", folder or self.cli.folder, *words],
-            env=self.cli.environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+            ["git", *git_words(folder or self.cli.folder, words), *words],
+            env=self.cli.environ | seeing(folder or self.cli.folder), capture_output=True, text=True, timeout=TIMEOUT_S,
+            check=False,
         )  # fmt: skip
         assert done.returncode == 0, (words, done.stderr)
         return done.stdout
@@ -114,7 +116,7 @@ def test_a_commit_on_no_branch_is_held_by_the_save(task: TaskWorktree) -> None:
     tip = task.git("rev-parse", "HEAD", folder=task.folder).strip()
     task.cli.ok("clean")
     assert task.is_gone()
-    assert "refs/outlast/" in task.git("for-each-ref", "--contains", tip)
+    assert "refs/outlast/" in task.git("for-each-ref", "--contains", tip, "refs/outlast/")
 
 
 def test_files_that_git_ignores_keep_a_worktree_unless_they_may_go(task: TaskWorktree) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from tests.cli.command_line import Cli, work
 from tests.conftest import Nobody
+from tests.support.vaults import vault_of
 
 
 @contextlib.contextmanager
@@ -118,8 +120,8 @@ def test_a_payload_that_is_missing_or_damaged_is_named(cli: Cli) -> None:
 def test_a_ref_that_was_pruned_is_put_back(saved: Cli) -> None:
     def refs() -> dict[str, str]:
         lines = subprocess.run(
-            ["git", "for-each-ref", "--format=%(refname) %(objectname)", "refs/outlast/"],
-            cwd=saved.folder, check=True, capture_output=True, text=True,
+            ["git", f"--git-dir={vault_of(saved.folder)}", "for-each-ref", "--format=%(refname) %(objectname)", "refs/outlast/"],
+            check=True, capture_output=True, text=True,
         ).stdout.splitlines()  # fmt: skip
         return dict(line.split() for line in lines)
 
@@ -127,7 +129,7 @@ def test_a_ref_that_was_pruned_is_put_back(saved: Cli) -> None:
     before = refs()
     assert before
     for name in before:
-        subprocess.run(["git", "update-ref", "-d", name], cwd=saved.folder, check=True)
+        subprocess.run(["git", f"--git-dir={vault_of(saved.folder)}", "update-ref", "-d", name], check=True)
     assert any("no ref keeps its newest save" in line for line in found(saved))
     assert any("keeps its newest save" in line for line in repaired(saved))
     assert found(saved) == []
@@ -136,8 +138,7 @@ def test_a_ref_that_was_pruned_is_put_back(saved: Cli) -> None:
 
 
 def test_a_save_that_is_gone_is_named(saved: Cli) -> None:
-    subprocess.run(["rm", "-rf", ".git"], cwd=saved.folder, check=True)
-    subprocess.run(["git", "init", "-q"], cwd=saved.folder, check=True)
+    shutil.rmtree(vault_of(saved.folder) / "objects/pack")
     assert any("is not in" in line for line in found(saved, "--repair"))
 
 

@@ -148,21 +148,9 @@ def test_the_secrets_of_a_save_that_only_an_event_of_an_open_run_names_stay(tree
     assert secrets(tree) == {"still-1", "still-2", "done-2"}
 
 
-def test_saves_of_before_in_another_repository_of_the_same_folder_keep_their_secrets(tree: Tree) -> None:
-    work(tree, "still", until=2)
-    (tree.folder / "outlast.toml").write_text('[save]\nwhere = "shadow"\n')
-    tree.write(**{".env": "by hand"})
-    tree.save()
-    age(private(tree) / "secrets.git")
-    assert "shadow.git" in os.listdir(private(tree))
-    tree.cli.ok("cancel", "still")
-    assert gc(tree)["secrets"] == []
-    assert secrets(tree) == {"still-1", "still-2", "by hand"}
-
-
 def test_a_save_that_cannot_be_read_keeps_all_secrets_and_it_is_told(tree: Tree) -> None:
     work(tree, "done")
-    tree.git("update-ref", "refs/outlast/odd", "HEAD")
+    tree.git("update-ref", "refs/outlast/odd", tree.git("rev-parse", "HEAD").strip())
     aged(tree)
     (said,) = gc(tree)["secrets"]
     assert (said["removed"], "not a save of outlast" in said["failed"]) == (0, True)
@@ -171,7 +159,9 @@ def test_a_save_that_cannot_be_read_keeps_all_secrets_and_it_is_told(tree: Tree)
 
 
 @pytest.mark.parametrize("kind", ["repository", "folder"])
-def test_secrets_stay_while_nobody_knows_where_the_saves_are(tree: Tree, tmp_path: Path, kind: str) -> None:
+def test_what_secrets_are_needed_is_known_although_the_folder_moved(
+    tree: Tree, tmp_path: Path, kind: str
+) -> None:
     if kind == "folder":
         shutil.rmtree(tree.folder / ".git")
     work(tree, "done")
@@ -181,8 +171,8 @@ def test_secrets_stay_while_nobody_knows_where_the_saves_are(tree: Tree, tmp_pat
     tree.folder.parent.joinpath("elsewhere").mkdir()
     cli = Cli(tree.folder.parent / "elsewhere", tree.cli.isolated)
     (said,) = cli.ok(*GC, "--json").json["saves"]["secrets"]
-    assert (said["removed"], "is gone" in said["failed"]) == (0, True)
-    assert secrets(tree) == {"done-1", "done-2", "done-3"}
+    assert (said["removed"], said["failed"]) == (2, "")
+    assert secrets(tree) == {"done-3"}
     away.rename(tree.folder)
     assert [each["failed"] for each in gc(tree)["secrets"] if each["failed"]] == []
 
@@ -201,24 +191,18 @@ def moved_away(tree: Tree, to: Path) -> str:
     return commit
 
 
-@pytest.mark.parametrize("how", ["moved", "copied and removed"])
 def test_another_repository_in_its_place_keeps_the_secrets_of_one_that_moved(
-    tree: Tree, tmp_path: Path, how: str
+    tree: Tree, tmp_path: Path
 ) -> None:
     away = tmp_path / "away"
     commit = moved_away(tree, away)
-    if how != "moved":
-        shutil.copytree(away, tmp_path / "copy", symlinks=True)
-        shutil.rmtree(away)
-        away = tmp_path / "copy"
     for more in (["--dry-run"], [], []):
-        (said,) = gc(tree, *more)["secrets"]
-        assert (said["removed"], f"{tree.folder}/.git is not there any more" in said["failed"]) == (0, True)
+        assert gc(tree, *more)["secrets"] == []
     assert secrets(tree) >= {"precious", "done-1", "other"}
     (away / ".env").unlink()
     tree.cli.ok("restore", commit, "--with-secrets", "--force", "--workspace", away)
     assert (away / ".env").read_text() == "precious"
-    assert gc(tree, "--dry-run")["secrets"] == [], "by now it is known where it is, and a save names it"
+    assert gc(tree, "--dry-run")["secrets"] == []
 
 
 def test_a_repository_is_the_same_after_all_its_saves_were_let_go_of(tree: Tree) -> None:
@@ -229,15 +213,6 @@ def test_a_repository_is_the_same_after_all_its_saves_were_let_go_of(tree: Tree)
     assert gc(tree)["secrets"][0] == {
         "workspace": str(tree.folder), "removed": 3, "bytes": 18, "failed": "",
     }  # fmt: skip
-
-
-def test_two_worktrees_of_one_repository_know_it_by_one_mark(tree: Tree, tmp_path: Path) -> None:
-    tree.git("worktree", "add", "-q", tmp_path / "second")
-    for folder in (tree.folder, tmp_path / "second"):
-        (folder / ".env").write_text("precious")
-        Cli(folder, tree.cli.isolated).ok("save")
-    notes = [path.read_text() for path in (tree.cli.root / "workspaces").glob("*/repositories")]
-    assert notes == [f"{(tree.folder / '.git/outlast-id').read_text().strip()} {tree.folder}/.git\n"] * 2
 
 
 def test_the_next_save_of_the_same_workspace_has_its_secrets(tree: Tree) -> None:

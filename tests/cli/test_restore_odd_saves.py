@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.environment import Isolated
+from tests.support.vaults import seeing, vault_of
 
 
 class Repository:
@@ -24,7 +25,7 @@ class Repository:
 
     def git(self, *words: str, given: str | None = None) -> str:
         return subprocess.run(
-            ["git", *words],
+            ["git", *self._where(), *words],
             cwd=self._folder,
             env=self._env,
             input=given,
@@ -32,6 +33,10 @@ class Repository:
             text=True,
             check=True,
         ).stdout.strip()
+
+    def _where(self) -> list[str]:
+        """In the vault once there is one: that is where saves can be forged."""
+        return [f"--git-dir={vault_of(self._folder)}"] if seeing(self._folder) else []
 
     def outlast(self, *words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(

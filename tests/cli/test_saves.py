@@ -9,6 +9,7 @@ import outlast
 from tests.cli.command_line import Cli
 from tests.cli.saved_tree import Tree, files, work
 from tests.support.environment import ROOT, TIMEOUT_S, need_tool
+from tests.support.vaults import vault_of
 
 # -- save -------------------------------------------------------------------------------------------------------------
 
@@ -37,7 +38,7 @@ def test_a_save_holds_everything_and_touches_nothing(tree: Tree) -> None:
     assert tree.git("show", f"{commit}:changed") == "two\n"
     assert tree.git("show", f"{commit}^2:changed") == "staged\n"
     assert "a word" in tree.git("log", "-1", "--format=%s", commit)
-    assert f"`git show --stat {commit[:12]}`" in answer.err
+    assert f"`git --git-dir={vault_of(tree.folder)} show --stat {commit[:12]}`" in answer.err
     assert f"`outlast restore {commit[:12]}`" in answer.err
 
 
@@ -129,8 +130,8 @@ def test_saves_of_a_run_name_its_beats_and_the_ref_that_reaches_them(tree: Tree)
 def test_a_damaged_save_does_not_hide_the_others(tree: Tree) -> None:
     tree.write(changed="two\n")
     first = tree.save()
-    tree.git("update-ref", "refs/outlast/hand/wrong", "HEAD")
-    (tree.folder / ".git/refs/outlast/hand/torn").write_text("not an id\n")
+    tree.git("update-ref", "refs/outlast/hand/wrong", tree.git("rev-parse", "HEAD").strip())
+    (vault_of(tree.folder) / "refs/outlast/hand/torn").write_text("not an id\n")
     assert [each["commit"] for each in tree.cli.ok("saves", "--json").json] == [first]
     assert tree.cli("restore", "hand/wrong").code == 3
 
@@ -268,6 +269,7 @@ def test_every_line_of_the_rescue_page_runs(tree: Tree) -> None:
     assert (tree.folder.parent / "notes.rescued").read_text() == "precious\n"
     assert tree.git("diff", "--cached", "--name-only") == "changed\n"
     assert tree.git("for-each-ref", "refs/outlast/hand") == ""
+    assert (tree.folder.parent / "again/notes.txt").read_text() == "precious\n"
 
 
 def test_completion_knows_the_commands_of_files(tree: Tree) -> None:

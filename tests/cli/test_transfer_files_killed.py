@@ -12,6 +12,7 @@ from tests.cli.clones import Clone, run_of
 from tests.support import strace
 from tests.support.environment import skip_or_fail
 from tests.support.sweeps import Sweep
+from tests.support.vaults import vault_of
 
 # -- killed -----------------------------------------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ def test_everything_is_durable_before_the_first_ref_and_all_refs_before_the_run(
         skip_or_fail(reason)
     source.worked()
     source.cli.ok("export", "1411", "-o", file)
-    out, packs = tmp_path / "trace", there.folder / ".git/objects/pack"
+    out = tmp_path / "trace"
     calls = "trace=fsync,fdatasync,syncfs,rename,renameat,renameat2,pwrite64"
     words = [
         "strace",
@@ -104,14 +105,22 @@ def test_everything_is_durable_before_the_first_ref_and_all_refs_before_the_run(
     ]
     assert there.cli.program(*words).code == 0
     told = [line.split(None, 1)[1] for line in out.read_text().splitlines()]
-    seen = next(
-        at for at, line in enumerate(told) if line.startswith("rename") and str(packs) in line.split(", ")[-1]
-    )
-    flushed = [line for line in told[:seen] if line.startswith("fsync") and "/pack/pack-" in line]
-    assert {".pack", ".idx"} <= {f".{line.rpartition('.')[2][:4].rstrip('>)')}" for line in flushed}
-    whole = next(at for at, line in enumerate(told) if at > seen and line.startswith("syncfs"))
     in_refs = [at for at, line in enumerate(told) if line.startswith("rename") and "/refs/outlast/" in line]
     assert in_refs
+    packed = [
+        at
+        for at, line in enumerate(told)
+        if line.startswith("rename") and ".git/objects/pack/pack-" in line.split(", ")[-1]
+    ]
+    seen = max(at for at in packed if at < min(in_refs))
+    flushed = [line for line in told[:seen] if line.startswith("fsync") and "/pack/pack-" in line]
+    assert {".pack", ".idx"} <= {f".{line.rpartition('.')[2][:4].rstrip('>)')}" for line in flushed}
+    whole = next(
+        at
+        for at, line in enumerate(told)
+        if at > seen and line.startswith("fsync") and "/objects/pack>" in line
+    )
+    assert not [line for line in told if line.startswith("syncfs")]
     assert min(in_refs) > whole
     folder = next(at for at, line in enumerate(told) if at > max(in_refs) and line.startswith("fsync"))
     assert "/refs/outlast/" in told[folder]
@@ -154,13 +163,18 @@ def test_a_bundle_that_would_do_harm_is_refused_and_nothing_is_changed(
     bundle, ref = tmp_path / "evil.bundle", f"refs/outlast/{run}/beat"
     if case in ("dotdot", "dotgit"):
         blob = source.git("rev-parse", "HEAD:kept").strip()
+        git_dir = f"--git-dir={vault_of(source.folder)}"
         (tmp_path / "tree").write_bytes(
             b"100644 %b\0" % (b".." if case == "dotdot" else b".git") + bytes.fromhex(blob)
         )
-        tree = source.git("hash-object", "-t", "tree", "-w", "--literally", tmp_path / "tree").strip()
-        source.git("update-ref", ref, source.git("commit-tree", tree, "-m", "evil").strip())
+        tree = source.git(
+            git_dir, "hash-object", "-t", "tree", "-w", "--literally", tmp_path / "tree"
+        ).strip()
+        source.git("update-ref", ref, source.git(git_dir, "commit-tree", tree, "-m", "evil").strip())
     words = {"branch": ["main", ref], "thin": [f"main..{ref}"]}.get(case, [ref])
-    source.git("bundle", "create", "-q", bundle, *words)
+    main = source.git("rev-parse", "HEAD").strip()
+    source.git(f"--git-dir={vault_of(source.folder)}", "update-ref", "refs/heads/main", main)
+    source.git(f"--git-dir={vault_of(source.folder)}", "bundle", "create", "-q", bundle, *words)
     data = bundle.read_bytes()
     forged(file, {"cut": data[:-100], "nothing": b"# v2 git bundle\n\n"}.get(case, data))
     before = there.untouched()

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import outlast
+from outlast.store.local import Local
 from tests.cli.saved_tree import Tree, work
 from tests.support.environment import TIMEOUT_S
 from tests.support.sweeps import Sweep
+from tests.support.vaults import vault_of
 
 # -- watch ------------------------------------------------------------------------------------------------------------
 
@@ -58,8 +60,7 @@ def test_watch_goes_on_when_one_worktree_cannot_be_saved(tree: Tree, tmp_path: P
         (root / name).mkdir(parents=True)
         tree.git("init", "-q", root / name)
         (root / name / "file").write_text("x\n")
-    (root / "bad/.git/objects/pack").rmdir()
-    (root / "bad/.git/objects/pack").write_text("in the way\n")
+    (Local(tree.cli.root).private_of(root / "bad") / "lock").mkdir(parents=True)  # in the way
     answer = tree.cli("watch", "--once", "--json", root)
     assert answer.code == 1
     assert json.loads(answer.out)["folder"] == str(root / "good")
@@ -72,7 +73,7 @@ def test_watch_goes_on_when_one_worktree_cannot_be_saved(tree: Tree, tmp_path: P
 def age_packs(tree: Tree) -> None:
     """As if all saves were made an hour ago: a young pack may belong to a save under way."""
     an_hour_ago = time.time() - 3600
-    for path in (tree.folder / ".git/objects/pack").iterdir():
+    for path in (vault_of(tree.folder) / "objects/pack").iterdir():
         os.utime(path, (an_hour_ago, an_hour_ago))
 
 
@@ -200,7 +201,7 @@ def test_gc_of_one_store_leaves_the_saves_of_another_alone(tree: Tree, tmp_path:
     age_packs(tree)
     tree.cli.ok("gc", "--older-than", "0s")  # the store forgets the source, the open fork keeps its saves
     assert f"refs/outlast/{source}/kept" in anchors(tree, source)
-    before = tree.git("for-each-ref", "refs/outlast")
+    before, vault = tree.git("for-each-ref", "refs/outlast"), vault_of(tree.folder)
     other = Tree(tree.cli.empty(tmp_path))
     tree.write(changed="by another\n")
     other.save("-m", "another store saves here too")
@@ -208,7 +209,7 @@ def test_gc_of_one_store_leaves_the_saves_of_another_alone(tree: Tree, tmp_path:
         run.plan(["one"])
     answer = other.cli("gc", "--older-than", "0s", "--json", OUTLAST_SAVE_DISK_BUDGET_BYTES=str(1 << 20))
     assert [each for each in answer.json["saves"]["runs"] if each["run"] != "hand"] == []
-    after = tree.git("for-each-ref", "refs/outlast").splitlines()
-    assert set(before.splitlines()) <= set(after)
+    theirs = tree.git(f"--git-dir={vault}", "for-each-ref")
+    assert set(before.splitlines()) <= set(theirs.splitlines())
     tree.cli.ok("restore", "forked@3")
     assert (tree.folder / "beat").read_text() == "3\n"

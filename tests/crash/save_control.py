@@ -148,12 +148,12 @@ class Judge:
         self._process = _start("judge", stdin=subprocess.PIPE)
         self.cuts = 0
 
-    def lost(self, job: Job, told: tuple[Told, ...], *, whole: bool = False, by_id: bool = False) -> str:
+    def lost(self, job: Job, told: tuple[Told, ...], *, whole: bool = False) -> str:
         """Cut now; empty when everything told is there, else what is wrong."""
         self.cuts += 1
         cut = self._disk.cut()
         try:
-            return self._ask(Question(job, str(cut), told, whole, by_id))
+            return self._ask(Question(job, str(cut), told, whole))
         finally:
             self._disk.forget(cut)
 

@@ -89,7 +89,6 @@ class Question(msgspec.Struct, frozen=True):
     cut: str
     told: tuple[Told, ...]
     whole: bool = False  # also bring every save back, in place and elsewhere
-    by_id: bool = False  # only whether each can be read by its id, as a journal names it: refs may be lost
 
 
 # -- a folder and work in it -----------------------------------------------------------------------------------------
@@ -273,10 +272,6 @@ class _WithoutFsync:
         return (lambda _: None) if name == "fsync" else getattr(os, name)
 
 
-def _no_syncfs() -> None:
-    refs.syncfs = lambda _: None
-
-
 def _no_pack_fsync() -> None:
     packs.os = _WithoutFsync()  # type: ignore[assignment]
 
@@ -294,7 +289,6 @@ def _no_ref_folder_fsync() -> None:
 
 
 WITHOUT: dict[str, Callable[[], None]] = {
-    "syncfs": _no_syncfs,
     "pack fsync": _no_pack_fsync,
     "pack folder fsync": _no_pack_folder_fsync,
     "ref fsync": _no_ref_fsync,
@@ -325,10 +319,7 @@ def _answer(question: Question, back: int) -> None:
     said = "the judge died"
     try:
         _move_to(question)
-        if question.by_id:
-            check_by_id(question.job, question.told)
-        else:
-            check(question.job, question.told, whole=question.whole)
+        check(question.job, question.told, whole=question.whole)
         said = ""
     except BaseException:
         said = traceback.format_exc()
@@ -378,23 +369,14 @@ def check(job: Job, told: tuple[Told, ...], *, whole: bool = False, before: bool
         check_restores(job, told)
 
 
-def check_by_id(job: Job, told: tuple[Told, ...]) -> None:
-    """Every save can be read by its id, whatever became of refs."""
-    with contextlib.closing(job.saver()) as saver:
-        for save in told:
-            assert content(saver, save.commit) == save.files, f"save {save.number} holds something else"
-
-
 def check_saves(job: Job, told: tuple[Told, ...]) -> None:
     """Every ref leads to a save, the newest reaches every one told, and all they reach can be read."""
     with contextlib.closing(job.saver()) as saver:
-        place, reader = saver.repo(), saver.reader()
-        tips = refs.list_refs(place.common_dir, "refs/outlast/")
+        place, reader = saver.repo(), saver.vault_reader()  # everything is in the vault
+        tips = refs.list_refs(place.vault, "refs/outlast/")
         for ref, tip in tips.items():
             saves.read(reader, tip, place.algo)
-            told_by_git = command.run(
-                ["rev-parse", "--verify", f"{ref}^{{commit}}"], git_dir=place.common_dir
-            )
+            told_by_git = command.run(["rev-parse", "--verify", f"{ref}^{{commit}}"], git_dir=place.vault)
             assert told_by_git.decode().strip() == tip, ref
         if not told:
             return
@@ -405,7 +387,7 @@ def check_saves(job: Job, told: tuple[Told, ...]) -> None:
         chained = [held.commit for held in saves.chain(place, reader, job.run)]
         missing = [save.number for save in told if save.commit not in chained]
         assert not missing, f"the saves {missing} are not reached, {len(chained)} are"
-        reached = command.run(["rev-list", "--objects", *sorted({*tips.values()})], git_dir=place.common_dir)
+        reached = command.run(["rev-list", "--objects", *sorted({*tips.values()})], git_dir=place.vault)
         for line in reached.decode(errors="replace").splitlines():
             reader.read(line.split()[0])  # verified against its name
         for save in told:
@@ -442,7 +424,7 @@ def check_swept(job: Job, saver: capture_saver.Saver) -> None:
     """Nothing is left of a save that was killed."""
     place = saver.repo()
     left = [*place.packs.glob("tmp_outlast_*"), *saver.private.glob("quarantine-*")]
-    left += (place.common_dir / "refs" / "outlast").rglob("*.lock")
+    left += (place.vault / "refs" / "outlast").rglob("*.lock")
     left += [keep for keep in place.packs.glob("*.keep") if not keep.with_suffix(".idx").exists()]
     left += place.git_dir.glob("index.lock")
     assert left == [], f"what a killed save left is still there: {left}"

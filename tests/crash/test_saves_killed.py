@@ -44,7 +44,7 @@ def again(job: Job, **changes: object) -> Job:
 def fsck(job: Job) -> None:
     """Git finds nothing to complain of, in the repository and in the one of secrets."""
     with contextlib.closing(job.saver()) as saver:
-        places = [saver.repo().common_dir, saver.private / "secrets.git"]
+        places = [saver.repo().vault, saver.private / "secrets.git"]
     for place in filter(Path.exists, places):
         words = ["git", f"--git-dir={place}", "fsck", "--full", "--strict", "--no-dangling", "--no-progress"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)

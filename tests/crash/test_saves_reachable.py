@@ -24,7 +24,7 @@ def with_saves(place: Path, kind: str, **more: object) -> tuple[Job, tuple[Told,
 
 def repository(job: Job) -> Path:
     with contextlib.closing(job.saver()) as saver:
-        return saver.repo().common_dir
+        return saver.repo().vault
 
 
 def sweep_hard(place: Path) -> None:

@@ -1,5 +1,6 @@
 """Runs with saves in real repositories, for tests of the page's lists."""
 
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +12,19 @@ from outlast.dashboard import documents
 from outlast.dashboard.saves import saves as dashboard_saves
 from outlast.store.protocol import Store
 from tests.support.environment import TIMEOUT_S
+from tests.support.vaults import git_words, seeing
 
 HOSTILE = "<script>alert(1)</script>"
 
 
 def git(folder: Path, *words: str) -> str:
     done = subprocess.run(
-        ["git", "-C", folder, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        ["git", *git_words(folder, words), *words],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=os.environ | seeing(folder),
     )
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout.strip()

@@ -26,16 +26,18 @@ from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.repo import workspace_around
 from outlast.workspace.types import Purpose
 from tests.support.environment import TIMEOUT_S, Isolated
+from tests.support.vaults import git_words, seeing
 
 
 def git(folder: Path, *words: str, stdin: str = "") -> str:
     done = subprocess.run(
-        ["git", "-C", folder, *words],
+        ["git", *git_words(folder, words), *words],
         input=stdin,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
+        env=os.environ | seeing(folder),
     )
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout.strip()
@@ -123,7 +125,7 @@ def test_a_save_is_found_by_commit_beginning_and_ref(desk: Saves, folder: Path) 
     for part in ("^2", "^2^2"):
         with pytest.raises(UsageError):
             desk.find(git(folder, "rev-parse", f"{made.commit}{part}"))
-    git(folder, "update-ref", "refs/outlast/hand/wrong", "HEAD")
+    git(folder, "update-ref", "refs/outlast/hand/wrong", git(folder, "rev-parse", "HEAD"))
     with pytest.raises(SaveDamaged):
         desk.find("hand/wrong")
 
@@ -236,7 +238,7 @@ def chain_of(desk: Saves, folder: Path, run: str, count: int) -> list[saves.Save
 def test_a_thinned_chain_holds_the_kept_saves_and_nothing_else(desk: Saves, folder: Path) -> None:
     held = chain_of(desk, folder, "run", 6)
     place, keep = desk.saver().repo(), [held[1], held[4]]
-    with ObjectReader(place.common_dir, dict(os.environ)) as reader:
+    with ObjectReader(place.vault, dict(os.environ)) as reader:
         chains.thin(place, reader, "run", keep, anchor=True)
         left = list(saves.chain(place, reader, "run"))
     assert [each.tree for each in left] == [held[4].tree, held[1].tree]
@@ -268,7 +270,7 @@ def test_a_save_in_the_middle_of_a_merge_keeps_what_the_merge_needs_when_it_is_t
     )
     desk.saver().capture(Purpose(kind="emergency", run="run", task="t"))
     place = desk.saver().repo()
-    with ObjectReader(place.common_dir, dict(os.environ)) as reader:
+    with ObjectReader(place.vault, dict(os.environ)) as reader:
         newest = saves.newest(place, reader, "run")
         assert newest is not None
         chains.thin(place, reader, "run", [newest], anchor=True)
@@ -285,7 +287,7 @@ def test_shedding_gives_back_what_nothing_reaches_and_spares_the_young(desk: Sav
     (folder / "big").unlink()
     last = chain_of(desk, folder, "run", 4)[-1]
     place = desk.saver().repo()
-    with ObjectReader(place.common_dir, dict(os.environ)) as reader:
+    with ObjectReader(place.vault, dict(os.environ)) as reader:
         chains.thin(place, reader, "run", [last], anchor=True)
     before = prune.packed_bytes(place)
     assert prune.rewrite_packs(place) == 0

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.support.place import Place
 from tests.support.processes import kill_at_once, wait_for
+from tests.support.vaults import vault_of
 
 # One attempt: says who it is and who of the one before still lives, makes the tree dirty, and waits to be let go.
 AGENT = """
@@ -86,8 +87,9 @@ class Night(Place):
     def saved(self) -> list[str]:
         """What `work.txt` is in every save of the repository."""
         listed = self.git("for-each-ref", "--format=%(objectname)", "refs/outlast/").split()
-        commits = set(listed) | set(self.git("rev-list", *listed).split()) if listed else set()
-        found = (self.git("show", f"{commit}:work.txt", ok=False) for commit in commits)
+        vault = f"--git-dir={vault_of(self.work)}"
+        commits = set(listed) | set(self.git(vault, "rev-list", *listed).split()) if listed else set()
+        found = (self.git(vault, "show", f"{commit}:work.txt", ok=False) for commit in commits)
         return [text for text in found if text]
 
     def outlived(self) -> str:

@@ -27,6 +27,7 @@ from tests.support.environment import TIMEOUT_S, Isolated
 from tests.support.home_processes import HomeProcesses
 from tests.support.processes import kill_at_once, kill_group, wait_for
 from tests.support.store_and_witness import StoreAndWitness
+from tests.support.vaults import git_words, seeing
 
 FIRST = "git init -q -b main && echo one > a.txt && git add -A && git commit -qm one"
 
@@ -103,7 +104,12 @@ class Place(StoreAndWitness):
     def git(self, *words: str, ok: bool = True) -> str:
         """What git says in the folder of the commands; nothing where it fails and need not be `ok`."""
         done = subprocess.run(
-            ["git", *words], cwd=self.work, env=self.environ(), capture_output=True, text=True, check=False
+            ["git", *git_words(self.work, words), *words],
+            cwd=self.work,
+            env=self.environ() | seeing(self.work),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0 or not ok, done.stderr
         return done.stdout if done.returncode == 0 else ""

@@ -1,7 +1,6 @@
 """What a save does not take, whom it does not trust, and what a restore never does."""
 
 import contextlib
-import errno
 import itertools
 import os
 import socket
@@ -65,7 +64,7 @@ def test_untracked_secrets_are_kept_apart_and_come_back_when_asked(kind: str, tm
         saved = place.save()
         assert set(left(saved).values()) == {"secret, kept apart"}
         assert set(SECRETS) < set(left(saved))
-        assert not is_anywhere(place.saver.repo().git_dir, b"hush-")
+        assert not is_anywhere(place.saver.repo().vault, b"hush-")
         assert is_anywhere(secrets.git_dir(place.saver.private), b"hush-")
         for path in secrets.git_dir(place.saver.private).rglob("*.pack"):
             assert path.stat().st_mode & 0o077 == 0
@@ -256,7 +255,7 @@ def mounted(at: Path, *options: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", at], check=True)
 
 
-def test_a_full_disk_fails_the_save_and_leaves_the_last_one_and_nothing_else(tmp_path: Path) -> None:
+def test_a_full_disk_of_the_repository_stops_no_save(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=4m", "none") as disk, placed(disk) as place:
         place.state = tmp_path / "state"
         place.anew()
@@ -267,11 +266,10 @@ def test_a_full_disk_fails_the_save_and_leaves_the_last_one_and_nothing_else(tmp
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(os.urandom(4096))
-        with pytest.raises(SaveFailed, match=os.strerror(errno.ENOSPC)):
-            place.save()
+        full = place.save()
         assert set((place.folder / ".git").rglob("*")) == names
         ballast.unlink()
-        assert place.content(place.save(), "big") == (place.folder / "big").read_bytes()
+        assert place.content(full, "big") == (place.folder / "big").read_bytes()
         place.restore(first)
         assert place.files() == files
         place.fsck()
@@ -297,15 +295,14 @@ def test_a_full_disk_of_the_state_folder_fails_the_save_visibly(tmp_path: Path) 
         place.restore(first)
 
 
-def test_a_git_folder_that_cannot_be_written_fails_the_save_visibly(place: Workspace, tmp_path: Path) -> None:
+def test_a_git_folder_that_cannot_be_written_stops_no_save(place: Workspace, tmp_path: Path) -> None:
     first = place.save()
     git_dir = place.folder / ".git"
     with mounted(git_dir, "--bind", str(git_dir)):
         subprocess.run(["mount", "-o", "remount,ro,bind", git_dir], check=True)
         place.write("a.txt", b"changed")
-        with pytest.raises(SaveFailed, match=os.strerror(errno.EROFS)):
-            place.save()
-    assert place.content(place.save(), "a.txt") == b"changed"
+        saved = place.save()
+    assert place.content(saved, "a.txt") == b"changed"
     place.restore(first)
 
 
@@ -327,9 +324,9 @@ for item in second.left_out:
     print("left", item.path, item.why)
 print("same" if saver.peek() and second.removed == 0 else "removed")
 import subprocess
-print(subprocess.run(["git", "-C", "w", "ls-tree", "-r", "--name-only", second.commit], capture_output=True, text=True).stdout)
+print(subprocess.run(["git", f"--git-dir={saver.repo().vault}", "ls-tree", "-r", "--name-only", second.commit], capture_output=True, text=True).stdout)
 os.chmod("w/d", 0o755)
-os.chmod("w/.git/objects/pack", 0o555)
+os.chmod(saver.repo().packs, 0o555)
 Path("w/new").write_text("new")
 try:
     save()

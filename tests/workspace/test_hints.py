@@ -29,16 +29,17 @@ def place(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def files_of(place: Workspace, save: Save) -> dict[str, bytes]:
-    git_dir = place.saver.repo().git_dir
+    git_dir = place.saver.repo().vault
     names = place.git_in(git_dir, "ls-tree", "-r", "-z", "--name-only", save.commit).stdout.split(b"\0")[:-1]
     return {os.fsdecode(name): place.content(save, os.fsdecode(name)) or b"" for name in names}
 
 
-def looked(place: Workspace) -> Save:
-    """The same moment saved by a saver that knows nothing and looks at everything."""
+def looked(place: Workspace) -> tuple[Save, dict[str, bytes]]:
+    """The same moment saved by a saver that knows nothing and looks at everything; and what is in that save."""
     other = Workspace(place.folder, place.state.with_name("other-state"), limits=place.limits)
     try:
-        return other.save("beat", run="other")
+        save = other.save("beat", run="other")
+        return save, files_of(other, save)
     finally:
         other.close()
         shutil.rmtree(other.state)
@@ -48,8 +49,8 @@ def check(place: Workspace, *, hinted: bool = True) -> Save:
     """A save from hints that is just what a look finds."""
     save = place.save("beat")
     assert save.hinted is hinted
-    other = looked(place)
-    assert files_of(place, save) == files_of(place, other)
+    other, files = looked(place)
+    assert files_of(place, save) == files
     assert save.left_out == other.left_out
     return save
 
@@ -113,7 +114,7 @@ def test_random_changes_are_saved_alike_by_hints_and_by_looks(place: Workspace, 
             )
             place.sh(script, ok=False)
         save = place.save("beat")
-        assert files_of(place, save) == files_of(place, looked(place))
+        assert files_of(place, save) == looked(place)[1]
 
 
 def test_nothing_changed_costs_no_file_and_no_git(place: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +221,7 @@ def test_too_many_untracked_files_are_noticed_though_they_come_one_by_one(tmp_pa
             place.write(f"heap/{number}", b"x")
             save = place.save("beat")
         assert [left.path for left in save.left_out] == ["heap/"]
-        assert save.left_out == looked(place).left_out
+        assert save.left_out == looked(place)[0].left_out
 
 
 def test_a_file_that_becomes_a_secret_leaves_the_saves(place: Workspace) -> None:
@@ -276,7 +277,7 @@ def test_taking_in_between_saves_changes_no_save(place: Workspace, monkeypatch: 
     check(place)
     place.anew()
     save = place.save("beat")
-    assert files_of(place, save) == files_of(place, looked(place))
+    assert files_of(place, save) == looked(place)[1]
 
 
 def test_a_folder_without_a_repository_is_hinted_alike(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_noted_is_what_is_saved_and_unusual_whatever_became_of_a_path(known: Wor
         known.sh(script)
         saved = known.save("beat")
         there = bits(known.folder)
-        listed = known.git_in(known.saver.repo().git_dir, "ls-tree", "-r", "-z", "--name-only", saved.commit)
+        listed = known.git_in(known.saver.repo().vault, "ls-tree", "-r", "-z", "--name-only", saved.commit)
         held = set(listed.stdout.split(b"\0"))
         told = noted(known, saved)
         assert told == {path: there[path] for path in told}, name
@@ -272,7 +272,7 @@ def test_of_many_unusual_files_a_save_and_what_is_remembered_hold_no_list(made: 
     last = made.save("beat")
     assert noted(made, last) == noted(made, many) | {b"many/3/3": 0o640}
     said = made.git_in(
-        made.saver.repo().git_dir, "diff", "--name-only", f"{many.commit}^2^2", f"{last.commit}^2^2"
+        made.saver.repo().vault, "diff", "--name-only", f"{many.commit}^2^2", f"{last.commit}^2^2"
     )
     assert said.stdout.split() == [b"meta.json", b"modes/many/3/3"]
     assert (

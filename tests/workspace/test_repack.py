@@ -36,7 +36,7 @@ def save_blob(place: Workspace, name: str, run: str, *, anew: bool = True) -> st
 
 
 def forget(place: Workspace, run: str) -> None:
-    place.sh(f"git update-ref -d refs/outlast/{run}/beat")
+    place.vault_git("update-ref", "-d", f"refs/outlast/{run}/beat")
 
 
 def test_what_a_pack_that_stays_has_is_not_kept_twice(place: Workspace) -> None:

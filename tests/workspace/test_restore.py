@@ -69,9 +69,9 @@ def test_a_branch_that_moved_on_is_moved_back_only_by_force_and_its_commits_are_
     place.restore(saved, force=True)
     same(picture, place.picture())
     place.sh("git reflog expire --expire=now --all; git gc -q --prune=now")
-    assert place.sh(f"git cat-file -t {tip}") == b"commit\n"
-    assert tip.encode() in place.sh("git for-each-ref refs/outlast")
-    shutil.rmtree(place.state)
+    assert place.vault_git("cat-file", "-t", tip) == b"commit\n"
+    assert tip.encode() in place.vault_git("for-each-ref", "refs/outlast")
+    next(place.state.glob("workspaces/*/memo")).unlink()
     place.anew()
     assert place.held(place.save()).previous, "the ref that keeps the branch is not taken for a save"
 
@@ -205,7 +205,7 @@ def test_a_folder_that_was_removed_is_restored_to_again_and_what_was_committed_t
     restore.materialise(place.saver, place.held(saved), to)
     assert (to / "a.txt").read_bytes() == (place.folder / "a.txt").read_bytes()
     committed = (tmp_path / "oid").read_text().strip()
-    assert committed.encode() in place.sh("git for-each-ref --format='%(objectname)' refs/outlast")
+    assert committed.encode() in place.vault_git("for-each-ref", "--format=%(objectname)", "refs/outlast")
 
 
 # -- killed while restoring --------------------------------------------------------------------------------------------
@@ -279,8 +279,11 @@ def test_killed_at_any_point_of_a_restore_the_next_one_ends_right(
 
 
 def _newest_before(place: Workspace) -> str:
-    refs = place.sh(
-        "git for-each-ref --sort=-committerdate --format='%(refname) %(objectname)' refs/outlast/r1/pre-restore"
+    refs = place.vault_git(
+        "for-each-ref",
+        "--sort=-committerdate",
+        "--format=%(refname) %(objectname)",
+        "refs/outlast/r1/pre-restore",
     )
     tips = [line.split()[1].decode() for line in refs.splitlines()]
     held = [place.held(tip) for tip in tips]

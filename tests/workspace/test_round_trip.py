@@ -125,6 +125,41 @@ def test_whatever_was_there_comes_back(name: str, place: Workspace) -> None:
     wreck_and_restore(place)
 
 
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", STATES)
+def test_whatever_was_there_comes_back_with_the_repository(name: str, place: Workspace) -> None:
+    """Its `.git` is gone, then the whole folder, then another repository was begun in its place, with settings of its own."""
+    place.sh(STATES[name])
+    before = place.picture()
+    saved = place.save()
+    for script in ("rm -rf .git", "find . -mindepth 1 -delete"):
+        place.sh(script)
+        place.anew()
+        place.restore(saved)
+        same(before, place.picture(), script)
+        place.sh("git fsck --strict --no-dangling --connectivity-only")
+    if name.startswith("sparse"):
+        return
+    place.sh("rm -rf .git; git init -q; git add -A; git commit -q --allow-empty -m anew")
+    place.restore(saved, force=True)
+    after = place.picture()
+    unset = {key for key in before if "status" in key}
+    same(
+        {key: before[key] for key in before.keys() - unset}, {key: after[key] for key in after.keys() - unset}
+    )
+    place.fsck()
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", [name for name in INSIDE if "submodule" not in name])
+def test_repositories_inside_come_back_with_the_one_around_them(name: str, place: Workspace) -> None:
+    place.sh(INSIDE[name])
+    before, saved = place.picture(), place.save()
+    place.sh("find . -mindepth 1 -delete")
+    place.restore(saved)
+    same(before, place.picture())
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CONVERSIONS)
 def test_bytes_come_back_raw_whatever_git_would_make_of_them(name: str, place: Workspace) -> None:

@@ -1,7 +1,5 @@
 """An index that a power cut left empty, or that is garbage: the files are saved and come back all the same."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.workspace.workspace import Workspace
@@ -70,4 +68,4 @@ def test_an_index_that_is_mended_is_read_again(place: Workspace) -> None:
     index.write_bytes(kept)
     after = place.save()
     assert not after.warning
-    assert place.git_in(Path(place.folder / ".git"), "show", f"{after.commit}^2:s").stdout == b"staged\n"
+    assert place.git_in(place.saver.repo().vault, "show", f"{after.commit}^2:s").stdout == b"staged\n"

@@ -87,7 +87,7 @@ class Workspace:
     def content(self, save: Save | str, path: str) -> bytes | None:
         """A file of a save, as plain git reads it."""
         commit = save if isinstance(save, str) else save.commit
-        done = self.git_in(self.saver.repo().git_dir, "cat-file", "blob", f"{commit}:{path}")
+        done = self.git_in(self.saver.repo().vault, "cat-file", "blob", f"{commit}:{path}")
         return done.stdout if done.returncode == 0 else None
 
     # -- git and files ---------------------------------------------------------------------------------------------
@@ -106,6 +106,12 @@ class Workspace:
         return subprocess.run(
             ["git", f"--git-dir={git_dir}", *words], capture_output=True, timeout=TIMEOUT_S, check=False
         )
+
+    def vault_git(self, *words: str) -> bytes:
+        """What git says of the vault."""
+        done = self.git_in(self.saver.repo().vault, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def write(self, path: str | bytes, data: bytes) -> None:
         target = os.fsencode(self.folder) + b"/" + os.fsencode(path)
@@ -166,7 +172,9 @@ class Workspace:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def fsck(self) -> None:
-        done = self.git_in(self.saver.repo().git_dir, "fsck", "--full", "--no-dangling", "--no-progress")
+        done = self.git_in(
+            self.saver.repo().vault, "fsck", "--full", "--strict", "--no-dangling", "--no-progress"
+        )
         assert done.returncode == 0, done.stderr
 
 

@@ -124,7 +124,7 @@ def _programs(place: StorePlace) -> Iterator[Finding]:
 
 
 def _saves(folder: Path) -> Iterator[Finding]:
-    """Private refs in the repository around this folder: people who push everything should know."""
+    """Saves of before there were vaults, in the repository around this folder: people who push everything should know."""
     from outlast.workspace.git import command
 
     words = ["for-each-ref", "--format=%(refname)", "refs/outlast/"]
@@ -133,8 +133,13 @@ def _saves(folder: Path) -> Iterator[Finding]:
     except (OutlastError, OSError, subprocess.TimeoutExpired):
         return
     if count:
-        text = f"{count:,} refs of saves in this repository: `git log --all` shows them, `git push --mirror` pushes them"
-        yield Finding("note", "saves", text, 'set [save] where = "shadow" to keep them in the state folder')
+        text = f"{count:,} refs of saves of before in this repository: `git log --all` shows them, `git push --mirror` pushes them"
+        yield Finding(
+            "note",
+            "saves",
+            text,
+            "`outlast gc --move-saves` takes them out; the vault has them already or gets them",
+        )
 
 
 def _disk(place: StorePlace) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from outlast.inspect.doctor import BACKUP as WHOLE_BACKUP, NAMED_MAX, Finding, a
 from outlast.store.protocol import Flaw, RunHealth, Store, StorePlace
 from outlast.workspace import repo
 from outlast.workspace.git import command, refs
+from outlast.workspace.types import raw
 
 REPAIR = "`outlast doctor --repair` puts it right"
 NOT_REPAIRED = "it could not be put right: keep a copy of the store, and restore it from a backup"
@@ -107,15 +108,15 @@ def _saves(store: Store, runs: list[RunHealth]) -> Iterator[Finding]:
         found = save_of(store, run)
         if found is None:
             yield Finding(
-                "warn", "saves", f"run {run.run} ({run.task}): the repository of {run.state.workspace} is gone",
-                "if it was moved, resume the run in its new folder; its saves are in the repository",
+                "warn", "saves", f"run {run.run} ({run.task}): the vault with the saves of {run.state.workspace} is gone",
+                "put the state folder back from a backup; else the run begins anew with the files that are there",
             )  # fmt: skip
             continue
         checked += 1
         if not found.is_there:
             yield Finding(
                 "person", "saves", f"run {run.run} ({run.task}): its newest save {found.commit[:12]} is not in {found.git_dir}",
-                "restore the repository from a backup, or save the files as they are: `outlast save`",
+                "put the state folder back from a backup, or save the files as they are: `outlast save`",
             )  # fmt: skip
         elif not found.is_anchored:
             yield Finding(
@@ -142,7 +143,10 @@ def save_of(store: Store, run: RunHealth) -> NewestSave | None:
     assert run.state is not None, "the run was folded"
     private = store.local.private_of(Path(run.state.workspace))
     noted = repo.noted_place(private)
-    candidates = [Path(noted.common_dir)] if noted is not None else []
+    candidates = [Path(os.fsdecode(raw(noted.vault)))] if noted is not None and noted.vault else []
+    candidates += (
+        [Path(noted.common_dir)] if noted is not None and not noted.vault else []
+    )  # of before vaults
     candidates.append(private / "shadow.git")
     there = [git_dir for git_dir in candidates if git_dir.is_dir()]
     if not there:

@@ -23,7 +23,7 @@ def look(journal: Journal) -> Lines:
     folder = Path(state.workspace)
     try:
         place = _place(folder, journal)
-        with ObjectReader(place.git_dir, command.environment()) as reader:
+        with ObjectReader(place.vault, command.environment(place.seeing())) as reader:
             first = saves.read(reader, _first(journal) or state.save_point, place.algo)
             last = saves.read(reader, state.save_point, place.algo)
             return _files(reader, place.algo, first.tree, last.tree), _commits(place, first.meta.head)
@@ -32,11 +32,8 @@ def look(journal: Journal) -> Lines:
 
 
 def _place(folder: Path, journal: Journal) -> repo.Repo:
-    """The repository that holds the save point: the workspace's own, or the shadow."""
-    private = journal.store.local.private_of(Path(os.path.realpath(folder)))
-    own = repo.find(folder, private)
-    with ObjectReader(own.git_dir, command.environment()) as reader:
-        return own if reader.has(journal.standing.save_point) else repo.find(folder, private, shadow=True)
+    """The workspace's repository and vault."""
+    return repo.find(folder, journal.store.local.private_of(Path(os.path.realpath(folder))))
 
 
 def _first(journal: Journal) -> str:

@@ -191,7 +191,18 @@ class Files:
             self._check_moved(head, held, mode, alive_until_s)
         if mode == "rewind":
             return events + self._rewind(held, found, head, alive_until_s, at)
-        return events + self._mend(held, head, at)
+        return events + self._unknown(held, at) + self._mend(held, head, at)
+
+    def _unknown(self, held: saves.SaveContents, at: datetime) -> list[ev.AnyEvent]:
+        """That the workspace was in a repository, and git knows none there now."""
+        place = self.saver.repo()
+        if held.meta.shadow or not place.shadow or place.refused:
+            return []
+        text = (
+            f"git knows no repository in {place.folder} any more; its files are saved as before, and"
+            f" `outlast restore {held.commit[:12]}` brings the repository back"
+        )
+        return [ev.Warned(at=at, level=f"repository gone {held.commit[:12]}", text=text)]
 
     def _refused(self, at: datetime) -> list[ev.AnyEvent]:
         """A warning that outlast does not use the folder's own repository, if so."""
@@ -204,7 +215,7 @@ class Files:
         return save
 
     def _point(self, head: st.RunState) -> saves.SaveContents | None:
-        """The save point, if it is in the repository that the workspace has now."""
+        """The save point, if it is in the vault that the workspace has now."""
         with contextlib.suppress(SaveError):
             return saves.read(self.saver.reader(), head.save_point, self.saver.repo().algo)
         return None
@@ -212,8 +223,8 @@ class Files:
     def _begin_anew(
         self, head: st.RunState, mode: Mode, at: datetime, *, moved_is_fine: bool
     ) -> list[ev.AnyEvent]:
-        """The repository was made, replaced or removed since: there is nothing to go back to, only to go on from."""
-        text = f"the save point {head.save_point[:12]} of run {head.run} is not in the repository of {self.saver.folder}"
+        """The vault was removed since: there is nothing to go back to, only to go on from."""
+        text = f"the save point {head.save_point[:12]} of run {head.run} is not among the saves of {self.saver.folder}"
         if mode == "rewind" and not moved_is_fine:
             raise WorkspaceMoved(
                 f"{text} any more",
@@ -272,7 +283,7 @@ class Files:
                 newest = saves.newest(place, reader, self._run)
                 if newest is None or not repo.is_ancestor(place, commit, newest.commit):
                     ref = saves.ref_of(self._run, meta.kind, meta.at)
-                    refs.write_ref(place.common_dir, ref, commit, old=refs.ANY)
+                    refs.write_ref(place.vault, ref, commit, old=refs.ANY)
 
     def _restore(
         self, held: saves.SaveContents, reason: str, spared: Iterable[bytes] = (), *, force: bool = True
@@ -294,6 +305,8 @@ class Files:
         now = repo.head(self.saver.repo())
         if held.meta.shadow or now == repo.Head(held.meta.head, held.meta.branch):
             return
+        if self.saver.repo().shadow and mode == "keep":
+            return  # the repository is gone, or git does not know it: `_unknown` says so
         if self._is_the_attempts_own(head, now, alive_until_s, self.saver.repo()):
             return
         if mode == "keep" and now.branch == held.meta.branch and self._descends(held.meta.head, now.oid):
@@ -510,8 +523,7 @@ def words_for(save: Save, place: repo.Repo, store: Store) -> str:
     """How to look at a save, and how to get it back, as it can be typed where the program stands."""
     short, folder = save.commit[:12], shlex.quote(str(place.folder))
     here = _stands_in(place.folder)
-    around = "git" if here else f"git -C {folder}"
-    git = f"git --git-dir={shlex.quote(str(place.git_dir))}" if place.shadow else around
+    git = f"git --git-dir={shlex.quote(str(place.vault))}"
     restore = f"outlast restore {short}{'' if here else f' --workspace {folder}'}{_store_option(store)}"
     left = f"; left out: {', '.join(named(item) for item in save.left_out[:3])}" if save.left_out else ""
     return f"outlast saved the files: look with `{git} show {short}`, get them back with `{restore}`{left}"

@@ -144,6 +144,11 @@ class Local:
         """The folder with outlast's data about every saved workspace."""
         return Path(os.path.abspath(self.folder)) / "workspaces"
 
+    @property
+    def vaults(self) -> Path:
+        """The private repositories of all saves, one for each repository of the user's."""
+        return Path(os.path.abspath(self.folder)) / "vaults"
+
     def private_of(self, folder: Path) -> Path:
         """The private folder of a workspace, by its real path: index, memo, locks, secrets, its own repository."""
         return self.workspaces / place_of(folder)

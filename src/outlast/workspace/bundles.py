@@ -17,6 +17,7 @@ from outlast.workspace.capture.private_index import in_quarantine
 from outlast.workspace.compact import repack
 from outlast.workspace.git import command, refs
 from outlast.workspace.repo import Repo
+from outlast.workspace.vault import bring_in
 
 LINE_MAX_BYTES = 4_096
 REFS_MAX = 100_000
@@ -46,12 +47,12 @@ class Header(NamedTuple):
 
 def make(place: Repo, names: Sequence[str], to: Path) -> Header:
     """Write refs and everything they reach into a file, and check it. Raises SaveFailed if objects are missing."""
-    if command.run(["rev-parse", "--is-shallow-repository"], git_dir=place.common_dir) == b"true\n":
+    if command.run(["rev-parse", "--is-shallow-repository"], git_dir=place.vault) == b"true\n":
         raise SaveFailed(f"{place.folder} is a shallow clone: it lacks objects that its saves need")
     words = ["-c", "pack.packSizeLimit=0", "bundle", "create", "--quiet", str(to), "--stdin"]
     asked = "".join(f"{name}\n" for name in names).encode()
-    command.run(words, git_dir=place.common_dir, stdin=asked, variables=_NO_REPLACING)
-    command.run(["bundle", "verify", "--quiet", str(to)], git_dir=place.common_dir)
+    command.run(words, git_dir=place.vault, stdin=asked, variables=_NO_REPLACING)
+    command.run(["bundle", "verify", "--quiet", str(to)], git_dir=place.vault)
     with to.open("rb") as file:
         return header(file)
 
@@ -87,6 +88,8 @@ def take_in(place: Repo, chunks: Iterable[bytes], names: Mapping[str, str]) -> d
     Changes only objects and refs of ours. Killed anywhere, calling it again completes it. Raises SaveDamaged if the bundle
     is not whole or has other refs; raises WorkspaceRefused, with nothing changed, if a ref exists with another value.
     """
+    if not place.shadow:
+        bring_in.bring(place, [])  # so that only what is new comes from the bundle
     with _room(place) as room:
         bundle = room / "saves.bundle"
         with bundle.open("wb") as file:
@@ -98,10 +101,9 @@ def take_in(place: Repo, chunks: Iterable[bytes], names: Mapping[str, str]) -> d
                 _index(place, room, file)
                 bundle.unlink()
                 _publish(place, room, sorted(set(wanted.values())))
-    refs.syncfs(place.common_dir)  # also objects that our pack needs and that others wrote without a flush
     faults.point("import.packed")
     for ref in _missing(place, wanted):
-        refs.write_ref(place.common_dir, ref, wanted[ref], old=None)
+        refs.write_ref(place.vault, ref, wanted[ref], old=None)
     return wanted
 
 
@@ -125,7 +127,7 @@ def _wanted(place: Repo, told: Header, names: Mapping[str, str]) -> dict[str, st
 
 def _missing(place: Repo, wanted: Mapping[str, str]) -> list[str]:
     """The refs that do not exist yet. A ref with another value is somebody's work, and is never replaced."""
-    there = refs.list_refs(place.common_dir, "refs/outlast/")
+    there = refs.list_refs(place.vault, "refs/outlast/")
     for ref, oid in wanted.items():
         if there.get(ref, oid) != oid:
             raise WorkspaceRefused(
@@ -138,7 +140,7 @@ def _missing(place: Repo, wanted: Mapping[str, str]) -> list[str]:
 @contextlib.contextmanager
 def _room(place: Repo) -> Iterator[Path]:
     """A temporary folder beside the repository's own, for one import at a time. Removes what a killed import left."""
-    top = place.common_dir / PLACE
+    top = place.vault / PLACE
     top.mkdir(mode=0o700, exist_ok=True)
     fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -172,7 +174,7 @@ def _index(place: Repo, room: Path, file: IO[bytes]) -> None:
     try:
         command.run(
             ["index-pack", strict, "--check-self-contained-and-connected", str(pack)],
-            git_dir=place.common_dir, variables={"GIT_OBJECT_DIRECTORY": str(room)},
+            git_dir=place.vault, variables={"GIT_OBJECT_DIRECTORY": str(room)},
         )  # fmt: skip
     except SaveFailed as error:
         raise SaveDamaged(f"the bundle of the saves is not whole, or not safe: {error}") from error
@@ -187,14 +189,16 @@ def _publish(place: Repo, room: Path, tips: list[str]) -> None:
     if made is not None:
         repack.publish(place.packs, made, [])
     asked = "".join(f"{oid}\n" for oid in tips).encode()
-    command.run(["rev-list", "--objects", "--quiet", "--stdin"], git_dir=place.common_dir, stdin=asked)
+    command.run(["rev-list", "--objects", "--quiet", "--stdin"], git_dir=place.vault, stdin=asked)
 
 
 def _reached(place: Repo) -> list[str]:
-    """The repository's own refs, as far as their objects exist."""
-    listed = command.run(["for-each-ref", "--format=%(objectname)"], git_dir=place.common_dir)
+    """The refs of the vault and of the repository, as far as the vault has their objects."""
+    own = {} if place.shadow else refs.list_refs(place.common_dir, "refs/")
+    named = {*refs.list_refs(place.vault, "refs/").values(), *own.values()}
+    listed = "".join(f"{oid}\n" for oid in sorted(named)).encode()
     words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"]
-    told = command.run(words, git_dir=place.common_dir, stdin=listed).decode().splitlines()
+    told = command.run(words, git_dir=place.vault, stdin=listed).decode().splitlines()
     return sorted({line.split()[0] for line in told if line.endswith((" commit", " tag"))})
 
 
@@ -202,7 +206,7 @@ def _pack(place: Repo, room: Path, revisions: list[str]) -> Path | None:
     """One pack of the objects of these revisions; None if there are none."""
     said = command.run(
         ["-c", "pack.packSizeLimit=0", "pack-objects", "-q", "--revs", "--non-empty", "--delta-base-offset", str(room / "pack" / "pack")],
-        git_dir=place.common_dir, stdin="".join(f"{each}\n" for each in revisions).encode(),
+        git_dir=place.vault, stdin="".join(f"{each}\n" for each in revisions).encode(),
         variables=_NO_REPLACING | in_quarantine(place, room),
     )  # fmt: skip
     return room / "pack" / f"pack-{said.decode().strip()}.pack" if said.strip() else None

@@ -1,4 +1,4 @@
-"""Which repository a workspace's saves go to: its own, or a private one if it has none."""
+"""Which repository a workspace is in, and which vault its saves go to."""
 
 import contextlib
 import os
@@ -7,14 +7,16 @@ import shlex
 import stat
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from outlast import decoders, settings
 from outlast.errors import SaveFailed, WorkspaceRefused
 from outlast.store import durable
-from outlast.workspace.git import command, layout, objects, refs
-from outlast.workspace.types import text
+from outlast.workspace.git import command, git_dir, layout, objects, refs
+from outlast.workspace.types import raw, text
+from outlast.workspace.vault import identity
 
 _FATAL = 128  # git's exit code when it gives up
 _YOUNG_NS = 50_000_000  # a file changed so shortly before it was read may change again and look the same
@@ -36,19 +38,32 @@ RESTING = b"ORIG_HEAD"  # stays when nothing is in progress any more
 
 
 class Repo(msgspec.Struct, frozen=True):
-    """The repository of the saves. A shadow has no index and no HEAD of its own: all files are untracked."""
+    """A workspace's repository, and the vault of its saves. Nothing of ours is ever written to the first.
+
+    A shadow has no index and no HEAD: all files are untracked, and its git folder is the vault's.
+    """
 
     folder: Path
     git_dir: Path
     common_dir: Path
     algo: objects.Algo
+    vault: Path
     shadow: bool = False
     refused: str = ""  # of a shadow: why the folder's own repository is not used
     own: Path | None = None  # of a nested repository: the git folder whose index says what is tracked there
 
     @property
     def packs(self) -> Path:
-        return self.common_dir / "objects" / "pack"
+        return self.vault / "objects" / "pack"
+
+    @property
+    def object_folders(self) -> tuple[Path, ...]:
+        """Where objects are that may be read: in the vault, and what was not brought in yet in the user's own."""
+        return tuple(dict.fromkeys((self.vault / "objects", self.common_dir / "objects")))
+
+    def seeing(self) -> dict[str, str]:
+        """The variable that makes git see the vault and the user's repository at once."""
+        return git_dir.seeing(*self.object_folders)
 
     @property
     def index(self) -> Path:
@@ -63,13 +78,32 @@ class Head(msgspec.Struct, frozen=True):
 
 
 def find(folder: Path, private: Path, *, shadow: bool = False) -> Repo:
-    """The repository whose top level is exactly this folder, else the shadow in `private`. Never one further up."""
+    """The repository whose top level is exactly this folder, else a shadow; with its vault. Never one further up."""
     folder = Path(os.path.realpath(folder))
     refuse(folder)
     has_own = not shadow and os.path.lexists(folder / ".git")
     why = distrusted(folder) if has_own else ""
-    found = _own(folder) if has_own and not why else None
-    return found or msgspec.structs.replace(_shadow(folder, private / "shadow.git"), refused=why)
+    found = own(folder) if has_own and not why else None
+    vaults, noted = identity.vaults_of(private), noted_place(private)
+    known = Path(os.fsdecode(raw(noted.vault))) if noted is not None and noted.vault else None
+    if found is None:
+        return shadow_of(folder, identity.of_folder(vaults, folder, known), refused=why)
+    real = Path(os.path.realpath(found.common_dir))
+    vault = identity.of_repository(vaults, real, found.algo.name, folder, known)
+    return Repo(folder, found.git_dir, found.common_dir, found.algo, vault)
+
+
+def shadow_of(folder: Path, vault: Path, *, refused: str = "") -> Repo:
+    """A folder without a repository that git can use, and its vault."""
+    return Repo(
+        folder,
+        vault,
+        vault,
+        objects.algo_named(git_dir.git_dir_form(vault)),
+        vault,
+        shadow=True,
+        refused=refused,
+    )
 
 
 def distrusted(folder: Path) -> str:
@@ -141,18 +175,43 @@ class Place(msgspec.Struct, frozen=True):
     git_dir: str
     common_dir: str
     shadow: bool
+    vault: str = ""
 
 
 def note_place(found: Repo, private: Path) -> None:
     """Remember where the repository is, in case the folder vanishes."""
-    told = Place(str(found.folder), str(found.git_dir), str(found.common_dir), found.shadow)
-    text = msgspec.json.encode(msgspec.to_builtins(told), order="sorted") if _is_text(told) else b"{}"
+    told = Place(
+        str(found.folder), str(found.git_dir), str(found.common_dir), found.shadow, text(found.vault)
+    )
+    said = msgspec.json.encode(msgspec.to_builtins(told), order="sorted") if _is_text(told) else b"{}"
     with contextlib.suppress(OSError):
-        if (private / "place.json").read_bytes() == text:
+        if (private / "place.json").read_bytes() == said:
             return  # a reader writes nothing, and so works on a full disk
     new = private / "place.new"
-    new.write_bytes(text)
+    new.write_bytes(said)
     new.replace(private / "place.json")
+
+
+def of_lost(folder: Path, private: Path, noted: Place) -> Repo:
+    """The repository and the vault of a folder that is gone; a shadow where its repository is gone as well."""
+    common, vaults = Path(noted.common_dir), identity.vaults_of(private)
+    known = Path(os.fsdecode(raw(noted.vault))) if noted.vault else None
+    if noted.shadow or not (common / "HEAD").exists():
+        return shadow_of(folder, identity.of_folder(vaults, folder, known))
+    form = command.run(["rev-parse", "--show-object-format"], git_dir=common).decode().strip()
+    vault = identity.of_repository(vaults, Path(os.path.realpath(common)), form, folder, known)
+    return Repo(folder, common, common, objects.algo_named(form), vault)
+
+
+def of_vault(vault: Path) -> Repo:
+    """What a vault is of, as far as it is still there; else a shadow of the folder that was saved last."""
+    owner = identity.note_of(vault)
+    common = Path(os.fsdecode(raw(owner.common_dir))) if owner.common_dir else vault
+    folder = Path(os.fsdecode(raw(owner.folders[-1]))) if owner.folders else vault
+    algo = objects.algo_named(git_dir.git_dir_form(vault))
+    if common == vault or not (common / "HEAD").exists():
+        return Repo(folder, vault, vault, algo, vault, shadow=True)
+    return Repo(folder, common, common, algo, vault)
 
 
 def noted_place(private: Path) -> Place | None:
@@ -169,7 +228,15 @@ def _is_text(place: Place) -> bool:
     return False
 
 
-def _own(folder: Path) -> Repo | None:
+class Own(NamedTuple):
+    """The git folders of a folder's own repository."""
+
+    git_dir: Path
+    common_dir: Path
+    algo: objects.Algo
+
+
+def own(folder: Path) -> Own | None:
     """The folder's own repository; None only if git itself says that there is none it can use.
 
     Raises SaveFailed if git fails for any other reason: saves would silently go elsewhere, and be missed there.
@@ -194,46 +261,9 @@ def _own(folder: Path) -> Repo | None:
         return None
     places = lines[: -1 - more]
     split = 1 if len(places) == 2 else 1 + more
-    git_dir, common = "\n".join(places[:split]), "\n".join(places[split:])
+    own_dir, common = "\n".join(places[:split]), "\n".join(places[split:])
     common_dir = Path(os.path.normpath(folder / common))
-    return Repo(folder, Path(git_dir), common_dir, objects.algo_named(form))
-
-
-def _shadow(folder: Path, git_dir: Path) -> Repo:
-    if not (git_dir / "HEAD").exists():
-        make_git_dir(git_dir, "sha1")
-    return Repo(folder, git_dir, git_dir, objects.SHA1, shadow=True)
-
-
-def git_dir_form(git_dir: Path) -> str:
-    """The hash format of a private repository; empty if there is none, or an unfinished one."""
-    with contextlib.suppress(OSError):
-        if (git_dir / "HEAD").stat().st_size:
-            return "sha256" if "sha256" in (git_dir / "config").read_text() else "sha1"
-    return ""
-
-
-def make_git_dir(git_dir: Path, form: str) -> None:
-    """Make a private repository that git accepts. Its attributes overrule the worktree's: bytes stay as they are."""
-    for name in ("objects/pack", "objects/info", "refs/heads", "info"):
-        durable.make_folder(git_dir / name)
-    version, extension = ("1", f"[extensions]\n\tobjectformat = {form}\n") if form != "sha1" else ("0", "")
-    config = f"[core]\n\trepositoryformatversion = {version}\n\tbare = false\n{extension}"
-    _put(git_dir / "config", config)
-    _put(git_dir / "info" / "attributes", "* -text -eol -ident -filter -working-tree-encoding -diff -merge\n")
-    _put(git_dir / "info" / "exclude", "")
-    _put(git_dir / "HEAD", "ref: refs/heads/none\n")  # last: if it exists, the others do
-
-
-def _put(path: Path, text: str) -> None:
-    """Write a file durably and atomically: an empty HEAD after a power cut would not be a repository."""
-    new = path.with_name(f"{path.name}.new")
-    with new.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    durable.sync_folder(path.parent)
+    return Own(Path(own_dir), common_dir, objects.algo_named(form))
 
 
 def head(repo: Repo) -> Head:
@@ -253,6 +283,15 @@ def head(repo: Repo) -> Head:
         oid = command.run(["rev-parse", "--verify", "-q", "HEAD"], git_dir=repo.git_dir, ok=(0, 1))
         return Head(oid.decode().strip(), text(os.fsencode(branch)))
     return Head(refs.read_ref(repo.common_dir, branch) or "", text(os.fsencode(branch)))
+
+
+def head_of(folder: Path) -> Head:
+    """HEAD of the repository whose top level is this folder; empty where git knows none. Makes nothing."""
+    real = Path(os.path.realpath(folder))
+    found = own(real) if os.path.lexists(real / ".git") and not distrusted(real) else None
+    if found is None:
+        return Head()
+    return head(Repo(real, found.git_dir, found.common_dir, found.algo, found.common_dir))
 
 
 class Progress:
@@ -297,7 +336,10 @@ def in_progress(repo: Repo) -> dict[bytes, bytes]:
 def is_ancestor(place: Repo, older: str, newer: str) -> bool:
     """Whether one commit is in the history of another."""
     process = command.Running(
-        ["merge-base", "--is-ancestor", older, newer], git_dir=place.git_dir, ok=(0, 1, 128)
+        ["merge-base", "--is-ancestor", older, newer],
+        git_dir=place.vault,
+        ok=(0, 1, 128),
+        variables=place.seeing(),
     )
     process.result()
     return process.exit_code == 0

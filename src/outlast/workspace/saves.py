@@ -84,7 +84,7 @@ def ref_of(run: str, kind: SaveKind, at: datetime) -> str:
 
 def newest(place: repo.Repo, reader: ObjectReader, run: str) -> SaveContents | None:
     """The newest save of a run in a repository."""
-    listed = refs.list_refs(place.common_dir, f"refs/outlast/{run}/")
+    listed = refs.list_refs(place.vault, f"refs/outlast/{run}/")
     tips = {
         oid for name, oid in listed.items() if "/moved/" not in name
     }  # those keep a branch's commits, not saves

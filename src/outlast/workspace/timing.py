@@ -17,6 +17,8 @@ class Timing:
     ref_lock_poll_s: float = 0.005
     git_close_s: float = 5.0  # a `git cat-file` whose input is closed ends at once, or hangs
 
+    roots_s: float = 5.0  # a first save waits no longer for where a history begins
+
     # A save has little time.
     short_s: float = 1.0  # with less left, only what is hinted is looked at
 

@@ -2,6 +2,7 @@
 
 import argparse
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
@@ -11,7 +12,7 @@ from outlast.cli.terminal import messages
 from outlast.cli.terminal.progress import working
 from outlast.inspect import doctor as doctors, doctor_all
 from outlast.operations import repair as repairs
-from outlast.operations.gc import runs as collector, saves
+from outlast.operations.gc import runs as collector, saves, vaults
 
 NEEDS_PERSON = 3
 
@@ -29,6 +30,19 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--older-than", metavar="AGE", help="like 30d, 12h, 2w (default: the setting gc_older_than)"
     )
     command.add_argument("--dry-run", "-n", action="store_true", help="only print what would be forgotten")
+    what = command.add_mutually_exclusive_group()
+    what.add_argument(
+        "--move-saves", action="store_true",
+        help="instead: move the saves that earlier versions put into repositories into the state folder",
+    )  # fmt: skip
+    what.add_argument(
+        "--vaults",
+        action="store_true",
+        help="instead: list where saves are, and whether their repository is gone",
+    )
+    what.add_argument(
+        "--remove-vault", metavar="VAULT", help="instead: remove the saves of a repository that is gone"
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=gc)
     command = commands.add_parser(
@@ -58,6 +72,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def gc(arguments: argparse.Namespace) -> None:
     """`outlast gc`"""
+    if arguments.vaults or arguments.move_saves or arguments.remove_vault is not None:
+        _vaults(arguments)
+        return
     given = settings.load()["gc_older_than"] if arguments.older_than is None else arguments.older_than
     age = settings.age(given)
     now = datetime.now(UTC)
@@ -80,6 +97,45 @@ def gc(arguments: argparse.Namespace) -> None:
     for run in done.spared:
         messages.tell(f"kept {run}: a process holds it, or it needs a look; see `outlast doctor`")
     _tell_thinned(thinned, dry_run=done.dry_run)
+
+
+def _vaults(arguments: argparse.Namespace) -> None:
+    """What `outlast gc` does with whole vaults."""
+    local = store_option.location(arguments).local
+    if arguments.remove_vault is not None:
+        gone = vaults.remove(local, arguments.remove_vault, dry_run=arguments.dry_run)
+        would = "would be removed" if arguments.dry_run else "removed"
+        _answer(arguments, gone, [f"{would}: the saves of {_of(gone)}, {gone.bytes:,} bytes"])
+    elif arguments.vaults:
+        found = vaults.listed(local)
+        _answer(arguments, found, [_line(each) for each in found])
+    else:
+        with working("moving saves"):
+            moved = vaults.move_saves(local, dry_run=arguments.dry_run)
+        would = "would move" if arguments.dry_run else "moved"
+        lines = [
+            f"could not move the saves in {each.repository}: {each.failed}" if each.failed
+            else f"{would} {each.refs:,} refs of saves from {each.repository} to {each.vault}"
+            for each in moved
+        ]  # fmt: skip
+        _answer(arguments, moved, lines or ["no saves of earlier versions were found"])
+
+
+def _answer(arguments: argparse.Namespace, found: object, lines: list[str]) -> None:
+    if arguments.json:
+        messages.say_json(found)
+        return
+    for line in lines:
+        messages.say(messages.safe(line))
+
+
+def _of(vault: vaults.Vault) -> str:
+    return vault.repository or (vault.folders[-1] if vault.folders else "no folder")
+
+
+def _line(vault: vaults.Vault) -> str:
+    state = "   GONE" if vault.gone else ""
+    return f"{Path(vault.vault).stem}  {_of(vault)}   {vault.runs:,} runs   {vault.bytes:,} bytes{state}"
 
 
 _WHY = {"over": "the run is closed", "old": "old, made by hand", "budget": "over save_disk_budget_bytes"}

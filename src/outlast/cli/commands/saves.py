@@ -216,14 +216,13 @@ def _why_nothing(made: Made) -> str:
 
 
 def _is_shadow(made: Made) -> bool:
-    return made.git_dir.endswith("/shadow.git")
+    return made.shadow
 
 
 def _tell_made(made: Made) -> None:
     assert made.commit is not None, "there is a save"
     name, there = made.commit[:SHORT_CHARS], _there(made.folder)
-    around = f"git -C {shlex.quote(os.fsdecode(raw(made.folder)))}" if there else "git"
-    git = f"git --git-dir={shlex.quote(made.git_dir)}" if _is_shadow(made) else around
+    git = f"git --git-dir={shlex.quote(os.fsdecode(raw(made.git_dir)))}"
     messages.tell(f"look at it: `{git} show --stat {name}`; get it back: `outlast restore {name}{there}`")
     if made.branch:
         messages.tell(f"it is also on branch {made.branch}")

@@ -151,7 +151,7 @@ class Listed(NamedTuple):
 
 def of_run(saver: Saver, run: str) -> Listed:
     """The saves of a run, those that were read before not again: of very many, as many more each time as a moment allows."""
-    place = os.fsdecode(saver.repo().common_dir), run
+    place = os.fsdecode(saver.repo().vault), run
     tips, known = listing.tips(saver, run), dict(_saves.get(place) or {})
     until_s = time.monotonic() + Timing.current().read_on_s
     whole = listing.read_on(saver, tips, known, until_s, SAVES_MAX)

@@ -96,14 +96,14 @@ def thin(store: Store, terms: Terms, tell: Callable[[str], None] = lambda line: 
     for place, privates in places.repositories(store.local):
         tell(text(place.folder))
         try:
-            with places.locked(privates), ObjectReader(place.common_dir, command.environment()) as reader:
+            with places.locked(privates), ObjectReader(place.vault, command.environment()) as reader:
                 one = _Thinning(place, reader, terms, known, named, anchored)
                 one.plan()
                 runs += one.thinned()
                 rooms.append(one.room())
                 runs += one.removed
                 if terms.dry_run:
-                    foreseen[place.common_dir] = one.after
+                    foreseen[place.vault] = one.after
         except SaveError as error:
             failed.append((text(place.folder), str(error)))
     secrets = gc_secrets.thin(store, foreseen, terms.now, dry_run=terms.dry_run)
@@ -277,7 +277,7 @@ class _Thinning:
     def _leave(self, run: str, newest: SaveContents) -> None:
         """An open run needs these. Mark them as of a run that is over, for the store will have forgotten it by then."""
         self._anchored.add(run)
-        refs.write_ref(self._place.common_dir, chains.kept_ref(run), newest.commit, old=refs.ANY)
+        refs.write_ref(self._place.vault, chains.kept_ref(run), newest.commit, old=refs.ANY)
 
     def _thin(self, run: str, planned: _Planned) -> ThinnedRun:
         why, held, keep = planned
@@ -303,7 +303,7 @@ class _Thinning:
             after = min(after, self._bytes_without([]))
         elif changes:
             for ref in self._surplus:
-                refs.delete_ref(self._place.common_dir, ref, refs.ANY)
+                refs.delete_ref(self._place.vault, ref, refs.ANY)
             self._reader.close()
             prune.rewrite_packs(self._place)
             after = prune.packed_bytes(self._place)

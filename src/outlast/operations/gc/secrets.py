@@ -84,8 +84,8 @@ def _needed(private: Path, named: set[str], foreseen: Foreseen) -> set[str]:
     """The secrets that saves name. Raises SaveError where a repository or a save cannot be read."""
     needed: set[str] = set()
     for place in places.every(private):
-        tips = foreseen[place.common_dir] if place.common_dir in foreseen else chains.tips(place)
-        with ObjectReader(place.common_dir, command.environment()) as reader:
+        tips = foreseen[place.vault] if place.vault in foreseen else chains.tips(place)
+        with ObjectReader(place.vault, command.environment()) as reader:
             needed |= _behind(place, reader, tips) | _in_saves(place, reader, named)
     return needed
 

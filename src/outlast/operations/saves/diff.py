@@ -13,9 +13,10 @@ from outlast.errors import SaveFailed, UsageError
 from outlast.operations.saves.find import Found
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import command, objects
+from outlast.workspace.git.git_dir import make_git_dir
 from outlast.workspace.git.objects import LINK, Entry
 from outlast.workspace.git.packs import Moving, PackWriter
-from outlast.workspace.repo import Repo, make_git_dir
+from outlast.workspace.repo import Repo
 from outlast.workspace.restore import restore
 from outlast.workspace.types import SavePreview, raw, text
 
@@ -115,7 +116,7 @@ def _files(named: bytes, counted: bytes) -> tuple[FileChange, ...]:
 def compared(old: Found, new: Found | None) -> Iterator[Pair]:
     """Two saves of one repository, or a save and what is there now, for git to look at inside the block."""
     place = old.saver.repo()
-    if new is not None and new.saver.repo().common_dir != place.common_dir:
+    if new is not None and new.saver.repo().vault != place.vault:
         raise UsageError(
             f"the saves are of two repositories, {place.folder} and {new.saver.repo().folder}",
             hint="compare saves of one repository",
@@ -143,8 +144,7 @@ def _room(place: Repo, sides: Sequence[str]) -> Iterator[Pair]:
         room = Path(name)
         make_git_dir(room, place.algo.name)
         (room / "info/attributes").unlink()
-        variables = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(place.common_dir / "objects")}
-        yield Pair(room, sides, variables)
+        yield Pair(room, sides, place.seeing())
 
 
 def _pack(saver: Saver, old: str, now: SavePreview, folder: Path) -> None:

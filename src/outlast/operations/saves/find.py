@@ -45,6 +45,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     folder: str
     git_dir: str
+    shadow: bool = False
     branch: str | None = None
     warning: str = ""
 
@@ -83,18 +84,22 @@ class Saves:
         """
         folder = Path(os.path.realpath(folder or self.folder))
         if folder not in self._savers:
-            left = None if folder.is_dir() else recreate.find_lost(folder, self._private(folder))
+            left = (
+                None
+                if folder.is_dir()
+                else recreate.find_lost(folder, self._private(folder), with_repository=True)
+            )
             self._savers[folder] = open_saver(folder, self.local)
             if left is not None:
                 self._savers[folder].lend(left.place)
         return self._savers[folder]
 
-    def lost(self, folder: Path, common_dir: Path) -> Saver | None:
-        """What saves a folder that is gone, if it was a worktree of this repository."""
-        noted = repo.noted_place(self._private(folder))
-        if folder.is_dir() or noted is None or noted.common_dir != str(common_dir):
+    def lost(self, folder: Path, vault: Path) -> Saver | None:
+        """What saves a folder that is gone, if its saves are in this vault."""
+        if folder.is_dir() or repo.noted_place(self._private(folder)) is None:
             return None
-        return self.saver(folder)
+        saver = self.saver(folder)
+        return saver if saver.repo().vault == vault else None
 
     def _private(self, folder: Path) -> Path:
         return self.local.private_of(folder)
@@ -137,15 +142,17 @@ class Saves:
         saver = self.saver()
         run = self.owner(saver.folder)
         save = saver.capture(purpose("manual", run, text, if_dirty=True))
-        name, git_dir = run.run if run else HAND, types.text(saver.repo().common_dir)
+        name, git_dir = run.run if run else HAND, types.text(saver.repo().vault)
         if save is None:
-            return Made(run=name, folder=types.text(saver.folder), git_dir=git_dir)
+            return Made(
+                run=name, folder=types.text(saver.folder), git_dir=git_dir, shadow=saver.repo().shadow
+            )
         on = None
         if branch and not saver.repo().shadow:
             on = capture_branch.put(saver.repo(), saver.reader(), run.task if run else HAND, save)
         return Made(
             commit=save.commit, ref=save.ref, left_out=save.left_out, run=name, folder=types.text(saver.folder),
-            git_dir=git_dir, branch=on, warning="; ".join(filter(None, (save.warning, saver.repo().refused))),
+            git_dir=git_dir, shadow=saver.repo().shadow, branch=on, warning="; ".join(filter(None, (save.warning, saver.repo().refused))),
         )  # fmt: skip
 
     # -- finding -------------------------------------------------------------------------------------------------
@@ -266,8 +273,7 @@ class Saves:
         """The other workspaces that are still there, or can be made again."""
         for note in self.local.workspaces.glob("*/folder"):
             folder = Path(os.fsdecode(note.read_bytes().removesuffix(b"\n")))
-            place = None if folder.is_dir() else repo.noted_place(note.parent)
-            if folder != self.folder and (folder.is_dir() or (place and os.path.isdir(place.common_dir))):
+            if folder != self.folder and (folder.is_dir() or repo.noted_place(note.parent) is not None):
                 yield folder
 
     def _by_ref(self, text: str) -> Found | None:
@@ -275,7 +281,7 @@ class Saves:
             if not name.startswith(listing.REFS) or not self._has_saves():
                 continue
             saver = self.saver()
-            commit = refs.list_refs(saver.repo().common_dir, name).get(name)
+            commit = refs.list_refs(saver.repo().vault, name).get(name)
             if commit is not None:
                 return Found(saver, self._read(saver, commit))
         return None
@@ -286,7 +292,7 @@ class Saves:
             return []
         saver = saver or self.saver()
         place = saver.repo()
-        said = command.run(["rev-parse", f"--disambiguate={text}"], git_dir=place.common_dir, ok=(0, 128))
+        said = command.run(["rev-parse", f"--disambiguate={text}"], git_dir=place.vault, ok=(0, 128))
         found = []
         for oid in said.decode().split():
             if saver.reader().read(oid)[0] != "commit":

@@ -61,7 +61,7 @@ def point(held: SaveContents, ref: str, changed: int | None) -> Point:
 def tips(saver: Saver, run: str) -> dict[str, str]:
     """The commits that refs of a run (or of all) name, with the refs."""
     prefix = f"{REFS}{run}/" if run else REFS
-    listed = refs.list_refs(saver.repo().common_dir, prefix)
+    listed = refs.list_refs(saver.repo().vault, prefix)
     return {commit: name for name, commit in listed.items() if is_anchor(name)}
 
 

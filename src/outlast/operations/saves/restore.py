@@ -209,9 +209,9 @@ def _of_its_own_folder(desk: Saves, found: Found) -> Saver:
     """
     made_of = found.held.meta.folder
     if desk.given:
-        if desk.saver().repo().common_dir != found.saver.repo().common_dir:
+        if desk.saver().repo().vault != found.saver.repo().vault:
             raise WorkspaceRefused(
-                f"save {found.held.commit[:SHORT_CHARS]} is not in the repository of {desk.folder}",
+                f"save {found.held.commit[:SHORT_CHARS]} is not of {desk.folder} or its repository",
                 hint="bring it back into a new folder with --to DIR",
             )
         return desk.saver()
@@ -222,7 +222,7 @@ def _of_its_own_folder(desk: Saves, found: Found) -> Saver:
             f"save {found.held.commit[:SHORT_CHARS]} was made of {made_of}, not of {found.saver.folder}",
             hint="name the folder to be restored with --workspace DIR, or a new one with --to DIR",
         )
-    return desk.lost(Path(os.fsdecode(raw(made_of))), found.saver.repo().common_dir) or found.saver
+    return desk.lost(Path(os.fsdecode(raw(made_of))), found.saver.repo().vault) or found.saver
 
 
 def _brought(done: workspace_restore.RestoreReport, *, dry_run: bool = False, new: bool = False) -> Restored:

@@ -25,11 +25,12 @@ from outlast.store.local import Local
 from outlast.store.protocol import Store
 from outlast.workspace import bundles, repo, repo as workspace_repo, saves
 from outlast.workspace.capture.saver import Saver
-from outlast.workspace.git import command, objects, refs
+from outlast.workspace.git import command, refs
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore import restore
 from outlast.workspace.restore.worktree import write_over
 from outlast.workspace.types import Purpose, text
+from outlast.workspace.vault import old_saves
 
 # -- leaving -------------------------------------------------------------------------------------------------------
 
@@ -65,11 +66,9 @@ def packed(local: Local, head: st.RunState, family: Sequence[str], archive: Path
 def _packed(local: Local, head: st.RunState, family: Sequence[str], room: Path) -> Packed:
     try:
         place = _place(local, Path(os.path.realpath(head.workspace)))
-        with ObjectReader(place.git_dir, command.environment()) as reader:
+        with ObjectReader(place.vault, command.environment()) as reader:
             _anchor(place, reader, head)
-            names = [
-                name for run in family for name in refs.list_refs(place.common_dir, f"refs/outlast/{run}/")
-            ]
+            names = [name for run in family for name in refs.list_refs(place.vault, f"refs/outlast/{run}/")]
             if not names:
                 return Packed(why_not=f"no save of it is in the repository of {head.workspace}")
             newest = saves.newest(place, reader, head.run)
@@ -98,20 +97,20 @@ def _place(local: Local, folder: Path) -> repo.Repo:
         finally:
             saver.close()
     noted = repo.noted_place(local.private_of(folder))
-    if noted is None or not os.path.isdir(noted.common_dir):
-        raise SaveFailed(f"the repository of {folder} is gone")
-    common = Path(noted.common_dir)
-    form = command.run(["rev-parse", "--show-object-format"], git_dir=common).decode().strip()
-    return repo.Repo(folder, common, common, objects.algo_named(form), shadow=noted.shadow)
+    if noted is None:
+        raise SaveFailed(f"it is not known where the saves of {folder} are")
+    place = repo.of_lost(folder, local.private_of(folder), noted)
+    old_saves.adopt(place, local.private_of(folder))
+    return place
 
 
 def _anchor(place: repo.Repo, reader: ObjectReader, head: st.RunState) -> None:
     """A fork that was never started has saves of its source only: give it a ref of its own, as its start would."""
-    if not refs.list_refs(place.common_dir, f"refs/outlast/{head.run}/") and head.save_point:
+    if not refs.list_refs(place.vault, f"refs/outlast/{head.run}/") and head.save_point:
         with contextlib.suppress(SaveError):
             meta = saves.read(reader, head.save_point, place.algo).meta
             ref = saves.ref_of(head.run, meta.kind, meta.at)
-            refs.write_ref(place.common_dir, ref, head.save_point, old=None)
+            refs.write_ref(place.vault, ref, head.save_point, old=None)
 
 
 # -- notes ---------------------------------------------------------------------------------------------------------

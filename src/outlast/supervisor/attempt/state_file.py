@@ -65,7 +65,7 @@ def branch_in(folder: Path) -> str:
     """The branch that is checked out in a folder; empty if none is."""
     with contextlib.suppress(OutlastError, OSError):
         if os.path.lexists(folder / ".git"):
-            return repo.head(repo.find(folder, folder)).branch.removeprefix("refs/heads/")
+            return repo.head_of(folder).branch.removeprefix("refs/heads/")
     return ""
 
 

@@ -13,8 +13,9 @@ from outlast.workspace.git import objects
 from outlast.workspace.git.packs import PackWriter
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.git.trees import TreeEditor
-from outlast.workspace.repo import Repo
-from outlast.workspace.types import Meta, text
+from outlast.workspace.repo import Head, Repo
+from outlast.workspace.types import Meta, raw, text
+from outlast.workspace.vault import record
 
 MASS_DELETION_FILES = 20
 
@@ -61,6 +62,7 @@ def entries(
             held[os.fsencode(shared.name)] = blob(shared.read_bytes())
     for name, tree in (
         (b"stages", memory.stages), (b"inside", memory.inside), (permissions.ENTRY, memory.modes),
+        (record.ENTRY, memory.repository),
     ):  # fmt: skip
         if tree:
             held[name] = objects.Entry(objects.TREE, tree)
@@ -70,6 +72,15 @@ def entries(
             files.put(path, objects.FILE, pack.add("blob", data))
         held[b"progress"] = objects.Entry(objects.TREE, files.write(pack.add))
     return held
+
+
+def repository(place: Repo, head: Head, pack: PackWriter) -> str:
+    """The tree of what is noted of the user's repository, so that it can come back; empty for none."""
+    if place.shadow:
+        return ""
+    files = record.files_of(place, os.fsdecode(raw(head.branch)))
+    entries = {name: objects.Entry(objects.FILE, pack.add("blob", data)) for name, data in files.items()}
+    return pack.add("tree", objects.tree_bytes(entries)) if entries else ""
 
 
 # -- Objects that a merge, rebase or bisect in progress names, and a save must therefore keep reachable.

@@ -16,8 +16,9 @@ from outlast import settings
 from outlast.errors import SaveFailed, WorkspaceRefused
 from outlast.workspace.capture.special import damage, permissions
 from outlast.workspace.git import command
+from outlast.workspace.git.git_dir import git_dir_form, make_git_dir, quoted
 from outlast.workspace.git.trees import TreeEditor
-from outlast.workspace.repo import Repo, excludes_file, git_dir_form, make_git_dir
+from outlast.workspace.repo import Repo, excludes_file
 
 _CONVERSIONS = ("text", "crlf", "eol", "ident", "filter", "working-tree-encoding")
 _CLOSED = re.compile(rb"^warning: could not open directory '(.*)/': ", re.MULTILINE)
@@ -78,8 +79,8 @@ class PrivateIndex:
         return rules
 
     def _link_objects(self) -> None:
-        """Make the objects of the user's repository readable here; nothing is ever written there."""
-        alternates = _quoted(self.repo.common_dir / "objects") + b"\n"
+        """Make the objects of the vault and of the user's repository readable here; nothing is ever written there."""
+        alternates = b"".join(quoted(folder) + b"\n" for folder in self.repo.object_folders)
         place = self.git_dir / "objects" / "info" / "alternates"
         if not place.exists() or place.read_bytes() != alternates:
             place.write_bytes(alternates)
@@ -318,19 +319,8 @@ def start_write_tree(
 
 
 def in_quarantine(repo: Repo, quarantine: Path) -> dict[str, str]:
-    """Variables that make git read from the repository and from quarantine, and write only to quarantine."""
-    return {
-        "GIT_OBJECT_DIRECTORY": str(quarantine),
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.fsdecode(_quoted(repo.common_dir / "objects")),
-    }
-
-
-def _quoted(path: Path) -> bytes:
-    """A folder quoted for git's list of object folders."""
-    raw = os.fsencode(path)
-    if not set(raw) & set(b':"\n'):
-        return raw
-    return b'"' + raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
+    """Variables that make git read from vault, repository and quarantine, and write only to quarantine."""
+    return {"GIT_OBJECT_DIRECTORY": str(quarantine), **repo.seeing()}
 
 
 def _debugged(listed: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:

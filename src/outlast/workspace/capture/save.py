@@ -31,7 +31,6 @@ from outlast.workspace.capture.special import (
     damage,
     nested_repos,
     permissions,
-    repo_id,
     secrets as special_secrets,
     submodules,
 )
@@ -50,6 +49,8 @@ from outlast.workspace.types import (
     raw,
     text,
 )
+from outlast.workspace.vault import bring_in
+from outlast.workspace.vault.bring_in import BringIn, Tips
 
 if TYPE_CHECKING:
     from outlast.workspace.capture.saver import Saver
@@ -84,7 +85,7 @@ class SaveInProgress:
         self._listing: tuple[stat_cache.Stamp, command.Running] | None = None
         self._written = False
         self._moved = (
-            False  # HEAD, index or a merge's names changed: some of the user's objects may not be durable yet
+            False  # HEAD, index or a merge's names changed: the vault may lack objects of the user's
         )
 
     @property
@@ -127,7 +128,6 @@ class SaveInProgress:
         for path, told in found.secrets.items():
             found.leave(path, failed.get(path, "secret, kept apart"), told.st_size)
         found.left_out.sort(key=lambda left: left.path)
-        repo_id.note_repository(self._repo, self._saver.private, memory, kept)
         return kept
 
     def _remember(self, memory: stat_cache.Memo) -> None:
@@ -424,6 +424,9 @@ class SaveInProgress:
         held, named = named_objects(self._saver.reader(), progress) if not memory.lost else ({}, [])
         objects_named = sorted([*named, *(entry.oid for entry in held.values())])
         self._moved = self._moved or memory.named != objects_named
+        moved = self._moved or memory.head != self._head.oid or not memory.commit
+        if moved:
+            memory.repository = capture_meta.repository(self._repo, self._head, pack)
         entries = capture_meta.entries(self._repo, memory, pack, meta, progress) | held
         head = [self._head.oid] if self._head.oid else []
         message = message_of(purpose)
@@ -434,19 +437,44 @@ class SaveInProgress:
         m = commit(pack.add("tree", objects.tree_bytes(entries)), [*previous, *named], f"meta of: {message}")
         i = commit(memory.index_tree, [*head, m], f"index of: {message}")
         w = commit(tree, [*head, i], message)
+        brought = None
+        if moved:
+            brought = self._bring_in(pack, [*head, *objects_named], memory.index_tree, previous)
         pack.close()
-        if self._moved or memory.head != self._head.oid or not memory.commit:
-            refs.syncfs(self._repo.common_dir)
+        if brought is not None:
+            brought.done()
         ref = self._ref(at)
         self._saver.unremember()
         self._written = True
         faults.point("save.before_ref")
-        refs.write_ref(self._repo.common_dir, ref, w, old=refs.ANY)
+        refs.write_ref(self._repo.vault, ref, w, old=refs.ANY)
         faults.point("save.ref_written")
         memory.commit, memory.tree, memory.rest, memory.ref = w, tree, rest, ref
         memory.run, memory.number, memory.head = purpose.run, number + 1, self._head.oid
-        memory.named = objects_named
+        memory.named, memory.place = objects_named, self._saver.place_stamp()
         return self._save(w, ref, at, warning)
+
+    def _bring_in(
+        self, pack: PackWriter, named: Sequence[str], index_tree: str, known: Sequence[str]
+    ) -> BringIn | None:
+        """Bring what this save reaches in the user's repository into the vault; its loose objects into our pack."""
+        place, has = self._repo, self._saver.vault_reader()
+        if place.shadow:
+            return None
+        copy = self._quarantine.place / "index-copy"
+        index = next((path for path in (copy, place.index) if path.exists()), None)
+        tips = Tips(place.git_dir, named, index, known)
+        for _ in range(2):
+            brought = BringIn(place.vault, place.common_dir, place.algo, has)
+            brought.take(pack, tips)
+            lacking = has.lacking([oid for oid in {*named, index_tree} if not pack.holds(oid)])
+            if not lacking:
+                return brought
+            bring_in.forget(place.vault)  # and look at everything
+        raise SaveFailed(
+            f"the repository of {place.folder} lacks object {lacking[0]}, which the save needs",
+            hint="see `git fsck` there",
+        )
 
     def _save(self, commit: str, ref: str, at: datetime, warning: str = "") -> Save:
         found = self._findings
@@ -468,7 +496,7 @@ class SaveInProgress:
     def _ref(self, at: datetime) -> str:
         name = ref = saves.ref_of(self._purpose.run, self._purpose.kind, at)
         number = 1
-        while self._purpose.kind != "beat" and refs.read_ref(self._repo.common_dir, ref) is not None:
+        while self._purpose.kind != "beat" and refs.read_ref(self._repo.vault, ref) is not None:
             number += 1
             ref = f"{name}-{number}"
         return ref

@@ -24,7 +24,8 @@ from outlast.workspace.git.packs import sweep
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.git.trees import Cache
 from outlast.workspace.repo import Progress, Repo
-from outlast.workspace.types import Purpose, Save, SavePreview
+from outlast.workspace.types import Purpose, Save, SavePreview, text
+from outlast.workspace.vault import old_saves
 from outlast.workspace.watch.watcher import Watcher
 
 
@@ -52,6 +53,7 @@ class Saver:
         self._mark: object = None
         self._base: PrivateIndex | None = None
         self._reader: ObjectReader | None = None
+        self._vault_reader: ObjectReader | None = None
         self.trees: Cache = {}
         self._memo: stat_cache.Memo | None = None
         self._memo_stamp: stat_cache.Stamp = None
@@ -76,6 +78,7 @@ class Saver:
             self._let_go()
             self._mark = mark
             self._repo = repo.find(self.folder, self.private, shadow=self._shadow)
+            old_saves.adopt(self._repo, self.private)
             repo.note_place(self._repo, self.private)
         return self._repo
 
@@ -85,11 +88,27 @@ class Saver:
         self._mark, self._repo = None, place
 
     def reader(self) -> ObjectReader:
-        """The reader of the repository's objects."""
+        """The reader of the objects of the vault, and of the repository's that were not brought in yet."""
         place = self.repo()  # first, because it drops the reader of another repository
         if self._reader is None:
-            self._reader = ObjectReader(place.git_dir, command.environment())
+            self._reader = ObjectReader(place.vault, command.environment(place.seeing()))
         return self._reader
+
+    def vault_reader(self) -> ObjectReader:
+        """The reader of the vault alone: what it has is ours for good."""
+        place = self.repo()
+        if self._vault_reader is None:
+            self._vault_reader = ObjectReader(place.vault, command.environment())
+        return self._vault_reader
+
+    def place_stamp(self) -> str:
+        """Which repository the workspace is in: another one in its place has another stamp."""
+        place = self.repo()
+        if place.shadow:
+            return ""
+        with contextlib.suppress(OSError):
+            return f"{place.git_dir.stat().st_ino} {text(place.git_dir)}"
+        return "gone"
 
     def base(self) -> PrivateIndex:
         """The private index."""
@@ -110,11 +129,13 @@ class Saver:
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
+        for reader in (self._reader, self._vault_reader):
+            if reader is not None:
+                reader.close()
         if self._hinting is not None:
             self._hinting.watcher.close()
-        self._repo = self._base = self._reader = self._memo = self._progress = self._hinting = None
+        self._repo = self._base = self._reader = self._vault_reader = None
+        self._memo = self._progress = self._hinting = None
 
     # -- watching ------------------------------------------------------------------------------------------------
 
@@ -188,6 +209,7 @@ class Saver:
         """
         deadline = Deadline(deadline_s)
         with _translated(self.folder), self.lock(deadline):
+            self._check_vault()
             self._sweep()
             hinting = self.hinting()
             try:
@@ -199,6 +221,15 @@ class Saver:
                 raise
             finally:
                 self._distrust()
+
+    def _check_vault(self) -> None:
+        """Nobody is to believe that earlier saves are still there: a process that finds its vault gone saves no more."""
+        vault = self.repo().vault
+        if not (vault / "HEAD").exists():
+            raise SaveFailed(
+                f"the vault of {self.folder} is gone, and all its saves with it: {vault}",
+                hint="put the state folder back from a backup; or start anew, with the files as they are",
+            )
 
     def tend(self) -> None:
         """Make the next saves cheap and small. Call it between saves, from any thread: saves do not wait for it."""
@@ -222,7 +253,7 @@ class Saver:
         if self._swept:
             return
         sweep(self.repo().packs)
-        refs.sweep_locks(self.repo().common_dir)
+        refs.sweep_locks(self.repo().vault)
         for path in self.private.glob("quarantine-*"):
             shutil.rmtree(path, ignore_errors=True)
         self._swept = True
@@ -235,7 +266,9 @@ class Saver:
         known = self._memo
         if not known.commit or known.boot_id != self._boot_id or not self.base().index_is_there:
             return None
-        return known if refs.read_ref(self.repo().common_dir, known.ref) == known.commit else None
+        if known.place != self.place_stamp():
+            return None
+        return known if refs.read_ref(self.repo().vault, known.ref) == known.commit else None
 
     @property
     def _memo_file(self) -> Path:

@@ -15,7 +15,7 @@ from outlast import decoders
 from outlast.workspace.git.objects import EXEC, FILE, LINK
 from outlast.workspace.types import LeftOut, NestedRepo
 
-VERSION = 3
+VERSION = 4
 YOUNG_NS = 50_000_000  # a file changed so shortly before it was read may change again without looking changed
 
 
@@ -83,19 +83,20 @@ class Memo(msgspec.Struct):
     index_tree: str = ""
     index_oid: str = ""
     stages: str = ""
+    repository: str = ""  # a tree with the settings and refs of the repository: see `vault.record`
     modes: str = ""  # a tree of unusual permission bits: see `permissions`
     umask: int = 0  # what counts as usual: the umask of the process that made the first save
     head: str = ""
     run: str = ""
     ref: str = ""
     number: int = 0
+    place: str = ""  # the repository that the workspace was in
     rest: str = ""  # a digest of everything in a save that is not a file of the worktree
     gist: str = ""  # the same without the index's stat data, which git renews when it looks
     named: list[str] = []  # objects that a merge or rebase in progress names, durable by now
     lost: bool = False  # the user's repository names missing objects: see `damage`
     unreadable: bool = False  # the user's index is unreadable: what is staged is unknown
     secrets: dict[bytes, KnownFile] = {}
-    marked: bool = False  # the repository that has the saves with these is noted: see `special.repo_id`
     inside: str = ""
     links: list[bytes] = []  # submodule commits that the user's index names
     insides: tuple[NestedRepo, ...] = ()

@@ -23,7 +23,7 @@ class UserIndex:
 
     def vouching(self) -> str | None:
         """The run's last save: everything it reaches was durable when it was made."""
-        return refs.read_ref(self._repo.common_dir, f"refs/outlast/{self._run}/beat")
+        return refs.read_ref(self._repo.vault, f"refs/outlast/{self._run}/beat")
 
     def stamp(self) -> stat_cache.Stamp:
         """Changes when the index changes; None if there is no index."""

@@ -59,7 +59,7 @@ class Tip(NamedTuple):
 
 def tips(place: repo.Repo) -> dict[str, Tip]:
     """What the refs of all runs lead to now."""
-    return {ref: Tip(commit) for ref, commit in refs.list_refs(place.common_dir, REFS).items()}
+    return {ref: Tip(commit) for ref, commit in refs.list_refs(place.vault, REFS).items()}
 
 
 def is_of_saves(ref: str) -> bool:
@@ -74,7 +74,7 @@ def kept_ref(run: str) -> str:
 
 def refs_of(place: repo.Repo, run: str) -> dict[str, str]:
     """The refs that lead to saves of a run."""
-    listed = refs.list_refs(place.common_dir, f"{REFS}{run}/")
+    listed = refs.list_refs(place.vault, f"{REFS}{run}/")
     return {name: oid for name, oid in listed.items() if is_of_saves(name)}
 
 
@@ -88,17 +88,17 @@ def thin(
     named = _rewrite(place, reader, keep)
     before = refs_of(place, run)
     if anchor and keep:
-        refs.write_ref(place.common_dir, kept_ref(run), named[keep[-1].commit], old=refs.ANY)
+        refs.write_ref(place.vault, kept_ref(run), named[keep[-1].commit], old=refs.ANY)
     removed = []
     for ref, commit in before.items():
         if ref == kept_ref(run) and anchor and keep:
             continue
         if commit in named and not anchor:
             if named[commit] != commit:
-                refs.write_ref(place.common_dir, ref, named[commit], old=commit)
+                refs.write_ref(place.vault, ref, named[commit], old=commit)
             continue
         faults.point("gc.before_ref")
-        refs.delete_ref(place.common_dir, ref, commit)
+        refs.delete_ref(place.vault, ref, commit)
         removed.append(ref)
     return ThinnedRun(named, tuple(removed))
 

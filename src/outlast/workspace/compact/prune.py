@@ -13,9 +13,10 @@ from outlast import faults
 from outlast.errors import SaveDamaged
 from outlast.workspace import repo
 from outlast.workspace.compact import repack as packed
-from outlast.workspace.git import command
+from outlast.workspace.git import command, refs
 from outlast.workspace.git.packs import read_pack_index
 from outlast.workspace.timing import Timing
+from outlast.workspace.vault import bring_in
 
 _OID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 _PSEUDO = ("HEAD", "FETCH_HEAD")
@@ -30,9 +31,20 @@ def reached_bytes(place: repo.Repo, commits: Sequence[str]) -> int:
     """The disk size of what these commits reach and no branch, tag or remote of the user's does, as git counts it."""
     if not commits:
         return 0
-    others = [] if place.shadow else ["--not", "--branches", "--tags", "--remotes"]
-    words = ["rev-list", "--objects", "--disk-usage", "--stdin", *others]
-    return int(command.run(words, git_dir=place.common_dir, stdin=_lines(commits)))
+    words = ["rev-list", "--objects", "--disk-usage", "--stdin"]
+    others = [f"^{oid}" for oid in _named_by_user(place)]
+    return int(command.run(words, git_dir=place.vault, stdin=_lines([*commits, *others])))
+
+
+def _named_by_user(place: repo.Repo) -> list[str]:
+    """What the user's branches, tags and remotes name, of what the vault has: those objects cost nothing."""
+    if place.shadow:
+        return []
+    listed = refs.list_refs(place.common_dir, "refs/")
+    oids = {oid for name, oid in listed.items() if not name.startswith("refs/outlast/")}
+    words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"]
+    said = command.run(words, git_dir=place.vault, stdin=_lines(sorted(oids)))
+    return [line.split()[0] for line in said.decode().splitlines() if line.endswith((" commit", " tag"))]
 
 
 def rewrite_packs(place: repo.Repo, *, young_s: float | None = None) -> int:
@@ -54,27 +66,36 @@ def rewrite_packs(place: repo.Repo, *, young_s: float | None = None) -> int:
         }
         reached = _reached(place)
         stale = {name: oids for name, oids in old.items() if not oids <= reached}
-        staying = _stay(ours, old, stale)
+        staying = _stay(ours, old, stale, _shared(place, ours))
         if not stale:
             return 0
         wanted = sorted((set().union(*stale.values()) & reached) - staying)
         made = _pack(place, wanted, list(stale)) if wanted else ""
         faults.point("gc.packed")
+        bring_in.forget(place.vault)  # what goes now is brought in again if the user comes to need it
         for name in stale:
             if name != made:
                 packed.remove(place.packs, name)
         return before - packed_bytes(place)
 
 
+def _shared(place: repo.Repo, ours: Mapping[str, packed.OurPack]) -> set[str]:
+    """The objects in packs that the vault shares with the user's repository."""
+    names = packed.brought_packs(place.packs).keys() - ours.keys()
+    return set[str]().union(*(read_pack_index(place.packs / f"{name}.idx") for name in names))
+
+
 def _stay(
-    ours: Mapping[str, packed.OurPack], old: Mapping[str, set[str]], stale: dict[str, set[str]]
+    ours: Mapping[str, packed.OurPack],
+    old: Mapping[str, set[str]],
+    stale: dict[str, set[str]],
+    staying: set[str],
 ) -> set[str]:
-    """The objects in old packs that stay. An old pack whose objects are all in a bigger one becomes stale as well.
+    """The objects that stay where they are: `staying`, and those in old packs. An old pack whose objects are all in a bigger one becomes stale as well.
 
     A pack that a consolidated one replaces does not count: it is removed soon, and what is only there would be lost.
     """
     replaced = {name for pack in ours.values() for name in pack.replaces if name != pack.name}
-    staying: set[str] = set()
     left = old.keys() - stale.keys() - replaced
     for name in sorted(left, key=lambda name: (-ours[name].size_bytes, name)):
         if staying.isdisjoint(old[name]):
@@ -86,7 +107,7 @@ def _stay(
 
 def _pack(place: repo.Repo, oids: list[str], stale: list[str]) -> str:
     """Write one durable pack of these objects; return its name."""
-    room = place.common_dir / f"{packed.PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
+    room = place.vault / f"{packed.PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
     (room / "pack").mkdir(parents=True)
     try:
         made = packed.run_git(place, room, oids)
@@ -104,18 +125,20 @@ def _reached(place: repo.Repo) -> set[str]:
     told = sorted(_named(place))
     there = command.run(
         ["cat-file", "--batch-check=%(objectname) %(objecttype)"],
-        git_dir=place.common_dir,
+        git_dir=place.vault,
         stdin=_lines(told),
     )
     tips = [line.split()[0].decode() for line in there.splitlines() if not line.endswith(b" missing")]
-    said = command.run(words, git_dir=place.common_dir, stdin=_lines(tips))
+    said = command.run(words, git_dir=place.vault, stdin=_lines(tips))
     return set(said.decode().split())
 
 
 def _named(place: repo.Repo) -> Iterator[str]:
     """Objects that a merge, rebase or fetch of any worktree names in a file that is not a ref."""
     for folder in (place.common_dir, *place.common_dir.glob("worktrees/*/")):
-        texts = list(repo.in_progress(repo.Repo(folder, folder, place.common_dir, place.algo)).values())
+        texts = list(
+            repo.in_progress(repo.Repo(folder, folder, place.common_dir, place.algo, place.vault)).values()
+        )
         texts += [_text(folder / name) for name in _PSEUDO]
         for text in texts:
             yield from (oid.decode() for oid in _OID.findall(text))

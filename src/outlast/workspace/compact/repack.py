@@ -18,6 +18,7 @@ from outlast.workspace.git import command
 from outlast.workspace.git.packs import KEEP_TEXT, read_pack_index
 from outlast.workspace.repo import Repo
 from outlast.workspace.timing import Timing
+from outlast.workspace.vault import identity
 
 PACKS_MAX = 50
 BYTES_MAX = 128 << 20
@@ -26,7 +27,7 @@ WINDOW_BYTES = 256 << 20
 CONSOLIDATED = b"outlast consolidated\n"
 PLACE = "outlast-consolidating"
 # In the order of removal: git must never see an index without its pack, nor we a pack without its mark.
-_SUFFIXES = (".idx", ".rev", ".bitmap", ".pack", ".keep")
+_SUFFIXES = (".idx", ".rev", ".bitmap", ".pack", ".promisor", ".keep")
 _SETTINGS = (
     "pack.packSizeLimit=0", "pack.threads=1", f"pack.windowMemory={WINDOW_BYTES}", "pack.indexVersion=2", "pack.island=",
 )  # fmt: skip
@@ -55,8 +56,9 @@ def consolidate(
     with packing_lock(repo.packs) as mine:
         if not mine:
             return False
-        for left in repo.common_dir.glob(f"{PLACE}-*"):
+        for left in repo.vault.glob(f"{PLACE}-*"):
             shutil.rmtree(left, ignore_errors=True)
+        _drop_contained(repo.packs)
         packs = our_packs(repo.packs)
         _remove_replaced(repo.packs, packs, Timing.current().replaced_pack_s if grace_s is None else grace_s)
         chosen = _chosen(packs, packs_max, bytes_max)
@@ -82,7 +84,10 @@ def packing_lock(folder: Path) -> Iterator[bool]:
 
 
 def our_packs(folder: Path) -> dict[str, OurPack]:
-    """The packs that we wrote and that git sees. Removes a consolidated one that never got its index."""
+    """The packs that git sees and that nobody else needs: those we wrote, and in a vault those that only it has by now.
+
+    Removes a consolidated one that never got its index.
+    """
     names = set(os.listdir(folder))
     found: dict[str, OurPack] = {}
     for keep in sorted(name for name in names if name.startswith("pack-") and name.endswith(".keep")):
@@ -100,7 +105,40 @@ def our_packs(folder: Path) -> dict[str, OurPack]:
             continue  # a writer or a sweep is working on it
         replaces = tuple(text.decode().splitlines()[1:])
         found[name] = OurPack(name, told.st_size, told.st_mtime, text != KEEP_TEXT, replaces)
+    for name, told in brought_packs(folder).items():
+        if told.st_nlink == 1 and f"{name}.promisor" not in names:
+            found[name] = OurPack(name, told.st_size, told.st_mtime, consolidated=True)
     return found
+
+
+def brought_packs(folder: Path) -> dict[str, os.stat_result]:
+    """The packs of a vault that were the user's. One with a single link is not in the user's repository any more."""
+    if not (folder.parent.parent / identity.NOTE).exists():
+        return {}
+    found = {}
+    for index in folder.glob("pack-*.idx"):
+        with contextlib.suppress(FileNotFoundError):
+            if not index.with_suffix(".keep").exists():
+                found[index.stem] = os.stat(index.with_suffix(".pack"))
+    return found
+
+
+def _drop_contained(folder: Path) -> None:
+    """Remove packs that the user's repository replaced by others, which the vault has as well."""
+    brought = brought_packs(folder)
+    lone = [
+        name
+        for name, told in brought.items()
+        if told.st_nlink == 1 and not (folder / f"{name}.promisor").exists()
+    ]
+    if not lone:
+        return
+    shared = set[str]().union(
+        *(read_pack_index(folder / f"{name}.idx") for name in brought.keys() - set(lone))
+    )
+    for name in lone:
+        if shared and shared.issuperset(read_pack_index(folder / f"{name}.idx")):
+            remove(folder, name)
 
 
 def _remove_replaced(folder: Path, packs: dict[str, OurPack], grace_s: float) -> None:
@@ -145,7 +183,7 @@ def _chosen(packs: dict[str, OurPack], packs_max: int, bytes_max: int) -> list[O
 
 def _pack(repo: Repo, chosen: list[OurPack]) -> None:
     oids = dict.fromkeys(oid for pack in chosen for oid in read_pack_index(repo.packs / f"{pack.name}.idx"))
-    place = repo.common_dir / f"{PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
+    place = repo.vault / f"{PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
     (place / "pack").mkdir(parents=True)
     try:
         made = _run_git_on_packs(repo, place, chosen) or run_git(repo, place, list(oids))
@@ -170,11 +208,11 @@ def run_git(repo: Repo, place: Path, names: list[str], *options: str) -> Path:
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     variables = {
         "GIT_OBJECT_DIRECTORY": str(place),
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(repo.common_dir / "objects"),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(repo.vault / "objects"),
     }
     said = command.run(
         [*settings, "pack-objects", "-q", "--delta-base-offset", *options, str(place / "pack" / "pack")],
-        git_dir=repo.git_dir, variables=variables, stdin="".join(f"{name}\n" for name in names).encode(),
+        git_dir=repo.vault, variables=variables, stdin="".join(f"{name}\n" for name in names).encode(),
     )  # fmt: skip
     (name,) = said.decode().split()
     return place / "pack" / f"pack-{name}.pack"

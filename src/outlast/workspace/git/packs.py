@@ -197,6 +197,10 @@ class PackWriter:
         probe = beginning[:PROBE_BYTES]
         return self._level if len(zlib.compress(probe, self._level)) <= 0.9 * len(probe) else 0
 
+    def holds(self, oid: str) -> bool:
+        """Whether an object is in this pack."""
+        return oid in self._entries
+
     def _has(self, oid: str) -> bool:
         return oid in self._entries or (self._known is not None and self._known(oid))
 

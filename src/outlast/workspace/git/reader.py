@@ -199,6 +199,22 @@ class ObjectReader:
         """Whether the object exists, without reading it."""
         return _persist(self._headers, oid, lambda: self._headers.ask(oid)) is not None
 
+    def lacking(self, oids: Sequence[str]) -> list[str]:
+        """Those of these objects that do not exist, pipelined. Reads none of them."""
+        found: list[str] = []
+        for start in range(0, len(oids), ASKED_MAX):
+            some = oids[start : start + ASKED_MAX]
+            try:
+                self._headers.send(some)
+                found += [oid for oid in some if self._headers.answer(oid) is None]
+            except _Died:
+                self._headers.stop()
+                raise SaveDamaged("cannot look for objects: git died") from None
+            except BaseException:
+                self._headers.stop()
+                raise
+        return found
+
     def close(self) -> None:
         """Stop the children; asking again starts new ones."""
         self._contents.stop()

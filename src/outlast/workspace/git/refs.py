@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Container, Iterator
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -36,6 +37,8 @@ class _Any(Enum):
 
 ANY: Final = _Any.ANY
 """For `old`: replace whatever value the ref has."""
+
+_durable: dict[Path, tuple[int, int]] = {}  # folders whose names this process made durable
 
 Old = str | None | Literal[_Any.ANY]
 
@@ -215,9 +218,14 @@ def _rename(value: Path, place: Path) -> None:
 
 
 def _sync_upwards(git_dir: Path, ref: str) -> None:
-    """Sync every folder up to git's own, new or not: its creator may have been killed before it was durable."""
-    for folder in list((git_dir / ref).parents)[: ref.count("/") + 1]:
-        sync_folder(folder)
+    """Sync the ref's folder, and once in a process those above it, new or not: a killed creator may not have done it."""
+    folders = list((git_dir / ref).parents)[: ref.count("/") + 1]
+    sync_folder(folders[0])
+    for folder, above in pairwise(folders):
+        told = folder.stat()
+        if _durable.get(folder) != (told.st_dev, told.st_ino):
+            sync_folder(above)
+            _durable[folder] = told.st_dev, told.st_ino
 
 
 @contextlib.contextmanager
@@ -251,7 +259,13 @@ def _locked(git_dir: Path, ref: str) -> Iterator[None]:
 
 def _try_lock(lock: Path) -> bool:
     try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        if not lock.parent.is_dir():
+            for folder in (
+                lock.parent,
+                *lock.parent.parents,
+            ):  # of the same name and inode as one that was removed
+                _durable.pop(folder, None)
+            lock.parent.mkdir(parents=True, exist_ok=True)
         os.symlink(_myself(), lock)
     except FileNotFoundError:
         return False  # git removes empty folders, and just removed this one

@@ -209,7 +209,8 @@ class NestedRepoRestore:
 
     def _finds_objects(self, real: Path, wanted: Files) -> bool:
         """Ask as if the git folder were its own worktree: the one in its settings may not exist yet."""
-        place, variables = repo.Repo(self._folder, real, real, self._algo), {"GIT_WORK_TREE": str(real)}
+        place = repo.Repo(self._folder, real, real, self._algo, real)
+        variables = {"GIT_WORK_TREE": str(real)}
         head = self._reader.read(wanted[b"HEAD"].oid)[1].strip() if b"HEAD" in wanted else b"ref: "
         tips = [] if head.startswith(b"ref: ") else [head.decode(errors="replace")]
         if tips and not damage.is_whole(place, tips, None, variables):

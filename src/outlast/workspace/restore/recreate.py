@@ -16,10 +16,11 @@ from outlast.store.local import place_of
 from outlast.workspace import repo, saves
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.capture.special import permissions
-from outlast.workspace.git import command, objects, refs
+from outlast.workspace.git import command, refs
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore.worktree import write_over
 from outlast.workspace.types import raw
+from outlast.workspace.vault import old_saves
 
 _FROM_A_COPY = "put the folder back from a clone or a backup, then try again"
 
@@ -31,8 +32,11 @@ class LostFolder(NamedTuple):
     git_dir: Path | None
 
 
-def find_lost(folder: Path, private: Path) -> LostFolder:
-    """What is left of a folder that is gone. Raises WorkspaceRefused if its repository is gone too, or unknown."""
+def find_lost(folder: Path, private: Path, *, with_repository: bool = False) -> LostFolder:
+    """What is left of a folder that is gone. Raises WorkspaceRefused if nothing is known of it.
+
+    And if its repository is gone too, because it may just have moved, unless that is to come back `with_repository`.
+    """
     if os.path.lexists(folder):
         raise WorkspaceRefused(f"not a folder: {folder}", hint="move it away, and do this again")
     noted = repo.noted_place(private)
@@ -41,23 +45,27 @@ def find_lost(folder: Path, private: Path) -> LostFolder:
             f"the workspace {folder} is gone, and its repository is unknown",
             hint=_FROM_A_COPY,
         )
-    common = Path(noted.common_dir)
-    if not (common / "HEAD").exists():
+    place = repo.of_lost(folder, private, noted)
+    if place.shadow and not noted.shadow and not with_repository:
         raise WorkspaceRefused(
-            f"the workspace {folder} is gone, and its repository {common} with it", hint=_FROM_A_COPY
+            f"the workspace {folder} is gone, and its repository {noted.common_dir} with it",
+            hint="if it moved, put it back; `outlast restore RUN` brings both back from their saves",
         )
-    form = command.run(["rev-parse", "--show-object-format"], git_dir=common).decode().strip()
-    place = repo.Repo(folder, common, common, objects.algo_named(form), shadow=noted.shadow)
+    old_saves.adopt(place, private)
     lies_apart = noted.git_dir == noted.common_dir  # the git folder is not in the folder that is gone
     return LostFolder(
         place,
-        None if place.shadow else common if lies_apart else linked_worktree(place.common_dir, place.folder),
+        None
+        if place.shadow
+        else place.common_dir
+        if lies_apart
+        else linked_worktree(place.common_dir, place.folder),
     )
 
 
 def contents_of(left: LostFolder, commit: str) -> saves.SaveContents:
     """A save of a workspace that is gone, read from its repository."""
-    with ObjectReader(left.place.common_dir, command.environment()) as reader:
+    with ObjectReader(left.place.vault, command.environment(left.place.seeing())) as reader:
         return saves.read(reader, commit, left.place.algo)
 
 
@@ -73,10 +81,10 @@ def check(
     held: saves.SaveContents,
     *,
     force: bool,
-    hint: str = "--force moves it back (its commits stay under refs/outlast), --to DIR leaves it alone",
+    hint: str = "--force moves it back (its commits stay in the vault), --to DIR leaves it alone",
 ) -> None:
     """Raise if recreating would be refused; changes nothing. `force` allows moving a branch back."""
-    left = find_lost(saver.folder, saver.private)
+    left = find_lost(saver.folder, saver.private, with_repository=True)
     _check_can_be_made(left, held)
     branch = os.fsdecode(raw(held.meta.branch))
     if left.place.shadow or not branch:
@@ -100,7 +108,7 @@ def make_folder(saver: Saver, commit: str) -> None:
 
     Raises WorkspaceRefused, with nothing made, if that is not possible.
     """
-    left = find_lost(saver.folder, saver.private)
+    left = find_lost(saver.folder, saver.private, with_repository=True)
     held = contents_of(left, commit)
     _check_can_be_made(left, held)
     folder = saver.folder
@@ -109,7 +117,7 @@ def make_folder(saver: Saver, commit: str) -> None:
         _clear(left.place, new)
         git_dir = left.git_dir if left.git_dir or left.place.shadow else _added(left, held, new)
         new.mkdir(parents=True, exist_ok=True)
-        with ObjectReader(left.place.common_dir, command.environment()) as reader:
+        with ObjectReader(left.place.vault, command.environment(left.place.seeing())) as reader:
             permissions.guard(new, reader, held, left.place.algo)
         if git_dir is not None:
             write_over(os.fsencode(new / ".git"), b"gitdir: " + os.fsencode(git_dir) + b"\n")
@@ -126,7 +134,7 @@ def _check_can_be_made(left: LostFolder, held: saves.SaveContents) -> None:
     saves.check_names(held)
     place = left.place
     elsewhere = f"`outlast restore {held.commit[:12]} --to DIR` brings the files back into a new folder"
-    if place.shadow != held.meta.shadow:
+    if held.meta.shadow and not place.shadow:
         raise WorkspaceRefused(
             f"{place.folder} and the save {held.commit[:12]} are not of the same repository", hint=elsewhere
         )

@@ -20,10 +20,12 @@ from outlast.workspace.capture.special import nested_repos, permissions
 from outlast.workspace.git import command, objects, refs, trees
 from outlast.workspace.git.objects import TREE, Entry
 from outlast.workspace.git.reader import ObjectReader
-from outlast.workspace.restore import recreate, unsaved_files
+from outlast.workspace.restore import recreate, revive, unsaved_files
 from outlast.workspace.restore.nested_repos import NestedRepoRestore
 from outlast.workspace.restore.worktree import Change, Worktree, write_over
 from outlast.workspace.types import Purpose, Save, Secret, raw, text
+from outlast.workspace.vault.bring_in import keep_commit
+from outlast.workspace.vault.give_back import give_back
 
 _LOCK_TEXT = b"outlast restores\n"
 _NAMED_MAX = 5
@@ -72,10 +74,16 @@ def restore(saver: Saver, held: saves.SaveContents, purpose: Purpose, options: O
 
 def _restore(saver: Saver, held: saves.SaveContents, purpose: Purpose, options: Options) -> RestoreReport:
     place = saver.repo()
-    if place.shadow != held.meta.shadow:
+    if revive.is_needed(place, held) and options.git_state and not options.dry_run:
+        with saver.lock():
+            revive.revive(place, held, saver.reader(), saver.folder)
+        place = saver.repo()
+    if held.meta.shadow and not place.shadow:  # git did not know the repository when it was made
+        options = msgspec.structs.replace(options, git_state=False)
+    elif place.shadow and not held.meta.shadow and options.git_state and not revive.is_free(saver.folder):
         raise WorkspaceRefused(
-            f"{saver.folder} and the save {held.commit[:12]} are not of the same repository",
-            hint=f"`outlast restore {held.commit[:12]} --to DIR` brings the files back into a new folder",
+            f"git does not know {saver.folder}/.git, and the save {held.commit[:12]} is of a repository",
+            hint=f"move {saver.folder}/.git away, then restore: it comes back from the save; or restore with --to DIR",
         )
     head = _Head(place, held)
     if options.git_state:
@@ -101,6 +109,7 @@ def _restore(saver: Saver, held: saves.SaveContents, purpose: Purpose, options: 
             done = _Files(saver, held, there, worktree, hidden, options)
             done.write()
             if options.git_state and not place.shadow:
+                give_back(place, tips_of(saver.reader(), held))
                 head.put_back(purpose.run, force=options.force)
                 _put_index(saver, held)
                 _put_progress(saver, held)
@@ -185,7 +194,8 @@ def materialise(
     wanted = changes_between(saver, None, held.tree)  # first, so that a damaged save makes no folder
     with new_folder.claim_folder(to, 0o700 if plain else 0o777) as claim:
         if not plain:
-            _keep_head_of_removed(place.common_dir, to)
+            _keep_head_of_removed(place, to)
+            give_back(place, tips_of(saver.reader(), held))
             # By force, in case git's list still has a worktree that somebody removed from there.
             words = [
                 "worktree",
@@ -202,15 +212,15 @@ def materialise(
     return _report(saver, held, wanted, None, tuple(kept.path for kept in secrets), folder=to)
 
 
-def _keep_head_of_removed(common: Path, folder: Path) -> None:
-    """Keep the commits of a worktree of this name, whose folder somebody removed, under a ref."""
-    left = recreate.linked_worktree(common, folder)
+def _keep_head_of_removed(place: repo.Repo, folder: Path) -> None:
+    """Keep the commits of a worktree of this name, whose folder somebody removed, in the vault."""
+    left = recreate.linked_worktree(place.common_dir, folder)
     if left is None:
         return
     with contextlib.suppress(OSError):
         oid = os.fsdecode(durable.read_plain(left / "HEAD")).strip()
         if oid and refs.is_head(oid, ""):
-            refs.write_ref(common, f"{_KEPT}/{oid[:16]}", oid, old=refs.ANY)
+            keep_commit(place, f"{_KEPT}/{oid[:16]}", oid)
 
 
 def _fill(
@@ -233,10 +243,11 @@ def _fill(
     claim.check()
     refs.syncfs(to)
     if not place.shadow and held.meta.head:
-        there = repo.find(to, saver.private)
+        own = repo.own(to)
         # `.git` of the workspace may be a link.
-        if there.folder != to or os.path.realpath(there.common_dir) != os.path.realpath(place.common_dir):
+        if own is None or os.path.realpath(own.common_dir) != os.path.realpath(place.common_dir):
             raise new_folder.replaced_error(to)
+        there = repo.Repo(to, own.git_dir, own.common_dir, own.algo, place.vault)
         _put_index_into(there.index, saver.reader(), held)
         _put_progress_into(there, saver.reader(), held, place.algo)
 
@@ -376,7 +387,7 @@ class _Head:
             tip = self._tip[:12] or "gone"
             raise WorkspaceMoved(
                 f"branch {branch} has moved on: it is {tip}, at the save it was {self._wanted.oid[:12] or 'unborn'}",
-                hint="--force moves it back (its commits stay under refs/outlast), --to DIR leaves it alone",
+                hint="--force moves it back (its commits stay in the vault), --to DIR leaves it alone",
             )
         if branch and self._now.branch != self._wanted.branch and self._is_elsewhere():
             raise WorkspaceMoved(
@@ -393,7 +404,7 @@ class _Head:
         common = self._place.common_dir
         if self.moved:
             if self._tip:
-                refs.write_ref(common, f"refs/outlast/{run}/moved/{self._tip[:16]}", self._tip, old=refs.ANY)
+                keep_commit(self._place, f"refs/outlast/{run}/moved/{self._tip[:16]}", self._tip)
             if self._wanted.oid:
                 refs.write_ref(common, self._ref, self._wanted.oid, old=self._tip or None)
             else:
@@ -492,6 +503,22 @@ def _files_of(reader: ObjectReader, entry: Entry | None, algo: objects.Algo) -> 
         return {}
     walk = trees.TreeEditor(entry.oid, lambda oid: reader.read(oid)[1], algo).walk()
     return {path: reader.read(held.oid)[1] for path, held in walk}
+
+
+def tips_of(reader: ObjectReader, held: saves.SaveContents) -> list[str]:
+    """The objects that HEAD, index and a merge in progress name once a save is restored."""
+    m = objects.parse_commit(reader.read(_parents(reader, _parents(reader, held.commit)[-1])[-1])[1])
+    named = m.parents[1:] if held.previous else m.parents
+    beside = [
+        entry.oid
+        for name, entry in held.entries.items()
+        if name in (b"stages", b"empty") or name.startswith(b"held-")
+    ]
+    return [held.meta.head, held.index_tree, *named, *beside]
+
+
+def _parents(reader: ObjectReader, commit: str) -> tuple[str, ...]:
+    return objects.parse_commit(reader.read(commit)[1]).parents
 
 
 # -- afterwards --------------------------------------------------------------------------------------------------

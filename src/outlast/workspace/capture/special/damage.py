@@ -19,7 +19,7 @@ def is_whole(
     words = ["rev-list", "--objects", "--missing=allow-promisor", f"--max-count={COMMITS_MAX}", *tips]
     words += ["--not", known] if known else []
     try:
-        listed = command.run(words, git_dir=place.git_dir, variables=variables)
+        listed = command.run(words, git_dir=place.git_dir, variables=variables or place.seeing())
         oids = [line.partition(b" ")[0] for line in listed.splitlines()]
         return not _missing(place, oids, variables)
     except SaveFailed:
@@ -30,7 +30,7 @@ def _missing(place: Repo, oids: Sequence[bytes], variables: Mapping[str, str] | 
     """The objects of which git cannot even read a header: missing, or an empty file."""
     stdin = b"".join([oid + b"\n" for oid in oids])
     words = ["cat-file", "--batch-check", "--buffer"]
-    said = command.run(words, git_dir=place.git_dir, variables=variables, stdin=stdin)
+    said = command.run(words, git_dir=place.git_dir, variables=variables or place.seeing(), stdin=stdin)
     return {line.split()[0] for line in said.splitlines() if line.endswith(b" missing")}
 
 

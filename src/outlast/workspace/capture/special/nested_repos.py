@@ -40,7 +40,7 @@ def find(outer: Repo, private: Path, look: Look, deadline: Deadline, prefix: byt
             continue
         place = private / "inside" / place_of(Path(os.fsdecode(path)))
         own = git_dir_of(folder)
-        inner = Repo(folder, outer.git_dir, outer.common_dir, outer.algo, shadow=True, own=own)
+        inner = Repo(folder, outer.git_dir, outer.common_dir, outer.algo, outer.vault, shadow=True, own=own)
         base = PrivateIndex(inner, place)
         looked = base.look(deadline.left_s())
         found[path] = (base, looked)

@@ -17,9 +17,9 @@ from outlast.workspace.capture import stat_cache
 from outlast.workspace.capture.files import SECRET_BYTES_MAX, TRIES, is_secret
 from outlast.workspace.compact import repack
 from outlast.workspace.git import command, objects, refs
+from outlast.workspace.git.git_dir import make_git_dir
 from outlast.workspace.git.packs import TEMPORARY, Moving, Pack, PackWriter, Unreadable, read_pack_index
 from outlast.workspace.git.reader import ObjectReader
-from outlast.workspace.repo import make_git_dir
 from outlast.workspace.types import Secret, text
 
 REF = "refs/secrets/last"

@@ -1,0 +1,98 @@
+"""The object folders of a user's repository: where they are, and what is in them. Reads only, and without git."""
+
+import contextlib
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from outlast.store.durable import read_plain
+from outlast.workspace.git.objects import Algo
+
+DEPTH_MAX = 5  # as git
+_HEX2 = re.compile(r"[0-9a-f]{2}")
+_REST = re.compile(r"[0-9a-f]{38}(?:[0-9a-f]{24})?")
+_PACK = re.compile(r"pack-[0-9a-f]+\.idx")
+
+
+class Damaged(Exception):
+    """A loose object that is not what its name says: empty after a power cut, for instance."""
+
+
+def object_folders(common_dir: Path) -> list[Path]:
+    """The object folder of a repository, and those that its alternates name, at any depth."""
+    found: dict[str, Path] = {}
+    todo = [(common_dir / "objects", 0)]
+    while todo:
+        folder, depth = todo.pop(0)
+        real = os.path.realpath(folder)
+        if real in found or not os.path.isdir(real) or depth > DEPTH_MAX:
+            continue
+        found[real] = Path(real)
+        todo += [(each, depth + 1) for each in _alternates(Path(real))]
+    return list(found.values())
+
+
+def _alternates(objects: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for line in read_plain(objects / "info" / "alternates").split(b"\n"):
+            if line.strip() and not line.startswith(b"#"):
+                yield objects / os.fsdecode(_unquoted(line))
+
+
+def _unquoted(line: bytes) -> bytes:
+    if not (line.startswith(b'"') and line.endswith(b'"') and len(line) > 1):
+        return line
+    return line[1:-1].decode("unicode_escape").encode("latin-1")
+
+
+def loose_folders(objects: Path) -> dict[str, int]:
+    """The folders of loose objects, and when each was last changed."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError), os.scandir(objects) as entries:
+        for entry in entries:
+            if _HEX2.fullmatch(entry.name) and entry.is_dir():
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.name] = os.stat(entry.path).st_mtime_ns
+    return found
+
+
+def loose_in(objects: Path, folder: str) -> list[str]:
+    """The loose objects in one of these folders."""
+    with contextlib.suppress(FileNotFoundError):
+        return [folder + name for name in os.listdir(objects / folder) if _REST.fullmatch(name)]
+    return []
+
+
+def loose_path(objects: Path, oid: str) -> Path:
+    """Where a loose object is."""
+    return objects / oid[:2] / oid[2:]
+
+
+def read_loose(objects: Path, oid: str, algo: Algo) -> tuple[str, bytes]:
+    """Kind and content of a loose object. Raises Damaged where it is not what its name says."""
+    try:
+        whole = zlib.decompress(read_plain(loose_path(objects, oid)))
+    except zlib.error as error:
+        raise Damaged(oid) from error
+    if algo.new(whole).hexdigest() != oid:
+        raise Damaged(oid)
+    header, _, data = whole.partition(b"\0")
+    return header.split()[0].decode(), data
+
+
+def packs_in(objects: Path) -> list[str]:
+    """The names of the packs that git sees, without their endings."""
+    with contextlib.suppress(FileNotFoundError):
+        names = set(os.listdir(objects / "pack"))
+        found = [name.removesuffix(".idx") for name in sorted(names) if _PACK.fullmatch(name)]
+        return [name for name in found if f"{name}.pack" in names]
+    return []
+
+
+def pack_stamp(objects: Path) -> int:
+    """Changes when a pack is added or removed."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(objects / "pack").st_mtime_ns
+    return 0
