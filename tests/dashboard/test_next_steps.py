@@ -190,12 +190,9 @@ def test_only_the_plain_place_needs_no_name(
     monkeypatch.chdir(tmp_path)
     assert forms.there(plain) == ()
     assert forms.there(other) == ("--store", other)
-    (tmp_path / "outlast.toml").write_text('store = "other"\n')
-    assert forms.there(other) == ("--store", other), "elsewhere nobody reads that file"
-    assert forms.there(plain) == ("--store", plain), "and here it leads away"
-    (tmp_path / "outlast.toml").unlink()
     monkeypatch.setenv("OUTLAST_STORE", str(tmp_path / "other"))
     assert forms.there(other) == ("--store", other), "another shell has no such variable"
+    assert forms.there(plain) == ("--store", plain), "and here it leads away"
 
 
 def test_an_option_is_put_into_our_commands_only_and_once() -> None:
