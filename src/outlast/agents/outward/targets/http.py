@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
-from outlast.agents.outward.targets import body as http_body, forge, hosts
+from outlast.agents.outward.targets import body as http_body, forge, hosts, wget
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target, is_known, joined
 
 SAFE = frozenset(["GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "QUERY"])
@@ -37,9 +37,11 @@ def resolve(matched: Matched) -> Target | None:
         request = _gh_api(matched)
     elif program == "curl":
         request = _curl(matched.call.words[1:])
-        request.elsewhere = request.elsewhere or _curlrc_leads_elsewhere(matched)
+        curlrc = _curlrc(matched)
+        request.elsewhere = request.elsewhere or bool(_ELSEWHERE_WORD.search(curlrc))
+        request.unseen = request.unseen or bool(_SENDING_WORD.search(curlrc))
     elif program == "wget":
-        request = _wget(matched.call.words[1:])
+        request = _wget(matched)
     else:
         request = _httpie(matched.call.words[1:], program, fed=matched.call.fed)
     target = _target(matched, request)
@@ -120,6 +122,8 @@ def _forge(matched: Matched, method: str, url: str, request: _Request) -> Target
     known = is_known(matched.call, body)
     if matched.call.program == "gh":
         fields: dict[str, object] = dict(value.partition("=")[::2] for _, value in request.data)
+        if query_text := _gh_query(matched, request):
+            fields["query"] = query_text
     else:
         fields = forge.json_object(body)
     if (
@@ -128,7 +132,7 @@ def _forge(matched: Matched, method: str, url: str, request: _Request) -> Target
         and query
     ):
         if "mutation" not in query:
-            return Target("") if known and "$(" not in query else None
+            return Target("") if known and "$(" not in query and query != _UNREAD else None
         names = re.findall(r"[{]\s*(\w+)\s*\(", query)
         return Target(joined(method, _shown(url), *names[:4]))
     target = forge.from_api(method, parts.scheme.lower(), _host(parts), _path(parts.path), fields, known)
@@ -137,6 +141,22 @@ def _forge(matched: Matched, method: str, url: str, request: _Request) -> Target
         params = {**target.probe.params, "api": "", "host": host}
         target = replace(target, probe=ReadBack(target.probe.name, params))
     return target and replace(target, another="held")
+
+
+_UNREAD = "?"
+
+
+def _gh_query(matched: Matched, request: _Request) -> str:
+    """The texts of all its queries: `-F query=@FILE` names a file, and one that we cannot read may change anything."""
+    found = list[str]()
+    for option, field_ in request.data:
+        name, _, value = field_.partition("=")
+        if name == "query" and option == "field" and value.startswith("@"):
+            content = http_body.file_content(matched, value[1:])
+            value = content.decode("utf-8", "replace") if content is not None else _UNREAD
+        if name == "query":
+            found.append(value)
+    return _UNREAD if _UNREAD in found else "\n".join(found)
 
 
 def _probe(matched: Matched, method: str, url: str, request: _Request) -> ReadBack | None:
@@ -209,6 +229,9 @@ _CURL_ELSEWHERE = frozenset(
 
 
 _ELSEWHERE_WORD = re.compile(rf"(?m)^\s*-*(?:{'|'.join(map(re.escape, sorted(_CURL_ELSEWHERE)))}|x)\b")
+_SENDING_WORD = re.compile(
+    r"(?m)^\s*-*(?:data|json|form|upload-file|request|config|quote|mail-rcpt)|^\s*-[dFTXKQ]"
+)
 CURLRC_MAX = 64 << 10
 
 
@@ -245,20 +268,19 @@ def _curl(words: Sequence[str]) -> _Request:
     return request
 
 
-def _curlrc_leads_elsewhere(matched: Matched) -> bool:
-    """Whether the user's own file of options may make curl go elsewhere; `-q` as the first word keeps it from being read."""
+def _curlrc(matched: Matched) -> str:
+    """The user's own file of options; `-q` as the first word keeps it from being read."""
     if matched.call.words[1:2] in (("-q",), ("--disable",)):
-        return False
+        return ""
     given = matched.call.environment
     homes = [given.get(name, "") for name in ("CURL_HOME", "XDG_CONFIG_HOME", "HOME")]
     for place in [f"{home}/{name}" for home in homes if home for name in (".curlrc", "curlrc")]:
         try:
             with open(place, errors="replace") as file:
-                text = file.read(CURLRC_MAX)
+                return file.read(CURLRC_MAX)
         except OSError:
             continue
-        return bool(_ELSEWHERE_WORD.search(text))
-    return False
+    return ""
 
 
 def _curl_long(given: str) -> str:
@@ -289,6 +311,8 @@ def _curl_take(request: _Request, name: str, value: str) -> None:
         request.urls.append(value)
     elif name in ("get", "head"):
         request.get = True
+    elif name in ("no-get", "no-head"):
+        request.get = False
     elif name in ("fail", "fail-with-body"):
         request.sure = True
     elif name in ("no-fail", "no-fail-with-body"):
@@ -317,32 +341,13 @@ def _names_another(header: str) -> bool:
 
 # --- the others -----------------------------------------------------------------------------------------------------
 
-_WGET_VALUES = frozenset(
-    "-O -o -a -i -B -t -T -w -Q -P -U -e -D -A -R -I -X -l --output-document --header --user --password --user-agent "
-    "--referer --tries --timeout --input-file --directory-prefix --load-cookies --save-cookies --ca-certificate".split()
-)
 
-
-def _wget(words: Sequence[str]) -> _Request:
-    request = _Request(sure=True, elsewhere=True)  # it follows redirects unasked, also with a body
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        name, equals, value = word.partition("=")
-        if name in ("--method", "--post-data", "--post-file", "--body-data", "--body-file"):
-            if not equals:
-                value = words[at] if at < len(words) else ""
-                at += 1
-            if name == "--method":
-                request.method = value
-            else:
-                request.data.append(("data-raw" if name.endswith("-data") else name[2:], value))
-        elif word in _WGET_VALUES:
-            at += 1
-        elif not word.startswith("-"):
-            request.urls.append(word)
-    return request
+def _wget(matched: Matched) -> _Request:
+    found = wget.asked(matched.call.words[1:], matched.call.environment)
+    # It follows redirects unasked, also with a body.
+    return _Request(
+        found.method, found.urls, found.data, unseen=found.unseen, elsewhere=True, sure=not found.unseen
+    )
 
 
 _HTTPIE_VALUES = frozenset(
