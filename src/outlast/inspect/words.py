@@ -14,7 +14,11 @@ _COURSE = ("t", "at")
 def words(event: ev.AnyEvent) -> str:
     """What the event says besides its kind and time, on one safe line; long ones are cut."""
     fields = decoders.decode(ev.encode(event), dict[str, msgspec.Raw])
-    told = [f"{name}={_plain(value)}" for name, value in fields.items() if name not in _COURSE]
+    told = [
+        f"{name}={_plain(secrets.mask_json(bytes(value))[0])}"
+        for name, value in fields.items()
+        if name not in _COURSE
+    ]
     return short(secrets.mask(short(" ".join(told), MASKED_CHARS_MAX))[0], WORDS_CHARS_MAX)
 
 
@@ -24,7 +28,7 @@ def data(event: ev.AnyEvent, *, masks: bool) -> msgspec.Raw:
     return msgspec.Raw(secrets.mask_json(encoded)[0] if masks else encoded)
 
 
-def _plain(raw: msgspec.Raw) -> str:
+def _plain(raw: bytes) -> str:
     """A value as JSON; a text without its quotes, an inline payload as its content."""
     value = msgspec.json.decode(raw)
     if isinstance(value, dict) and set(value) == {"v"}:
