@@ -16,6 +16,7 @@ from outlast.core.text import did_you_mean
 from outlast.errors import BadSetting, UsageError
 
 REPOSITORY_FILE = "outlast.toml"
+FILE_MAX_CHARS = 1 << 20
 _NO_HOME = Path("/nonexistent")  # as in passwd: a folder that is never there
 YEAR_S = 365 * 86_400
 AGE_MAX_S = 100 * YEAR_S
@@ -435,17 +436,27 @@ def _is_top_level(marker: Path) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text()
+        with path.open() as file:
+            text = file.read(FILE_MAX_CHARS + 1)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise BadSetting(f"cannot read {path}: {error}", hint=f"correct or remove {path}") from error
     import tomllib
 
+    if len(text) > FILE_MAX_CHARS:
+        raise BadSetting(
+            f"cannot read {path}: it has more than {FILE_MAX_CHARS:,} characters",
+            hint=f"correct or remove {path}",
+        )
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadSetting(f"cannot read {path}: {error}", hint=f"correct or remove {path}") from error
+    except RecursionError as error:
+        raise BadSetting(
+            f"cannot read {path}: it is nested too deeply", hint=f"correct or remove {path}"
+        ) from error
 
 
 def _flat(read: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -476,16 +487,19 @@ def _setting(name: str, value: object, origin: str, *, own: bool) -> Setting:
             f"{origin}: {name} {key.repository.why_not}, so only your own file may set it",
             hint=f"put it into {user_folder() / 'config.toml'}",
         )
-    return Setting(name, _convert(key, value, origin), origin, key.doc)
+    is_text = (
+        origin.startswith("OUTLAST_") or origin == "flag"
+    )  # in a file a number is a number, and "true" is a text
+    return Setting(name, _convert(key, value, origin, strict=not is_text), origin, key.doc)
 
 
-def _convert(key: Key, value: object, origin: str) -> object:
+def _convert(key: Key, value: object, origin: str, *, strict: bool) -> object:
     given = f"{origin}: {key.name} = {value!r:.60}"
     hint = f"{key.name}: {key.doc} (default {key.default!r})"
     if key.type is str and isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = ",".join(value)
     try:
-        converted: object = decoders.convert(value, key.type, strict=False)
+        converted: object = decoders.convert(value, key.type, strict=strict)
         if key.read is not None:
             key.read(converted)
     except msgspec.ValidationError as error:

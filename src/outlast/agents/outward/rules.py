@@ -89,7 +89,10 @@ class Rules:
 def tables(path: str) -> list[Mapping[str, object]]:
     """The `[[outward]]` tables of a user's file. Raises OSError, and ValueError where it holds anything else."""
     with open(path, "rb") as file:
-        data = tomllib.load(file)
+        try:
+            data = tomllib.load(file)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
     loopback = data.pop("loopback", "") == LOOPBACK["loopback"]  # only in the copy that a run's clients read
     if unknown := sorted(set(data) - {"outward"}):
         raise ValueError(f"it holds {unknown[0]!r:.60}, and only [[outward]] tables mean something")

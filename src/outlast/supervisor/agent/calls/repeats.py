@@ -120,7 +120,7 @@ class Holds:
         """What is said of a call that was not let through as `effect`, because it may be one that was made before."""
         return (
             f"outlast holds this call: it may be effect {about} again, which was made before. If it is: `{self._settle} {effect} "
-            "--happened`, and it counts as done (--result TEXT: what it prints). If it is another one: "
+            "--happened`, and it counts as done (with --result '\"TEXT\"', it prints TEXT). If it is another one: "
             f"`{self._settle} {effect} --did-not`, and it is made. Then start the command again."
         )
 
