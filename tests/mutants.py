@@ -24,6 +24,7 @@ from tests import (
     mutations_agents,
     mutations_budget,
     mutations_calls,
+    mutations_forms,
     mutations_identity,
     mutations_runs,
     mutations_vault,
@@ -36,8 +37,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 240
 JOBS = 2
 MUTANTS = (
-    *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_identity.MUTANTS,
-    *mutations_runs.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
+    *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_forms.MUTANTS,
+    *mutations_identity.MUTANTS, *mutations_runs.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
 )  # fmt: skip
 
 

@@ -41,6 +41,25 @@ MUTANTS = (
             f"{SUPERVISOR}/test_night.py::test_a_run_that_another_resume_starts_meanwhile_is_being_run_and_no_failure",
         ),
     ),
+    # -- what a repository's file may set
+    Mutant(
+        "a store that a repository's file may name",
+        "settings.py",
+        "_STORE, read=_place",
+        "_MAY, read=_place",
+        (
+            f"{SUPERVISOR}/test_settings_of_repositories.py::test_a_stranger_cannot_have_a_clone_wake_runs_that_came_with_it",
+        ),
+    ),
+    Mutant(
+        "a repository's file that loosens what a promise depends on",
+        "settings.py",
+        "return stricter is None or stricter(said.value, own)",
+        "return True",
+        (
+            f"{SUPERVISOR}/test_settings_of_repositories.py::test_what_a_promise_depends_on_is_only_made_stricter",
+        ),
+    ),
     # -- durability
     Mutant(
         "a blob without fsync",

@@ -59,8 +59,8 @@ MUTANTS = (
     Mutant(
         "a repository that switches the guard off",
         "settings.py",
-        " if each.name not in own}\n",
-        "}\n",
+        "_ON = FromRepository(stricter=lambda says, own: says or not own)\n",
+        "_ON = FromRepository()\n",
         (f"{GUARD}::test_a_repository_switches_the_guard_on_and_never_off[true-false-True]",),
     ),
     Mutant(

@@ -59,6 +59,13 @@ MUTANTS = (
         (f"{GUARD}::test_a_push_to_another_remote_is_another_push",),
     ),
     Mutant(
+        "a remote of which only the last address counts",
+        "agents/outward/targets/git_config.py",
+        ' if key in ("url", "pushurl") else 1\n',
+        " if not key else 1\n",
+        (f"{CONTENTS}::test_a_push_is_known_by_where_its_remote_lies",),
+    ),
+    Mutant(
         "a push that others took the place of, taken for done",
         "supervisor/agent/calls/repeats.py",
         '            if first.another == "free" and history.is_undone(self._journal, effect, first):\n',

@@ -101,8 +101,8 @@ MUTANTS = (
     Mutant(
         "what an older outlast imported counts as started",
         "store/sqlite/queries.py",
-        "        if head.run and not head.start_known and",
-        "        if head.run and head.start_known and",
+        "    return bool(head.run) and not head.start_known and",
+        "    return bool(head.run) and head.start_known and",
         ("tests/store/test_sqlite.py::test_an_older_head_tells_how_its_run_was_started",),
     ),
     Mutant(

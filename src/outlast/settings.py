@@ -1,6 +1,6 @@
 """Settings and where each comes from: flag > OUTLAST_* > outlast.toml of the repository > the user's file > default.
 
-Keys that run commands or reach outside count only in the user's own file, because agents can edit the repository's."""
+A repository's file comes with a clone, and agents can edit it: KEYS says of each setting what that file may do to it."""
 
 import os
 import re
@@ -17,6 +17,7 @@ from outlast.errors import BadSetting, UsageError
 
 REPOSITORY_FILE = "outlast.toml"
 _FLAG = "flag"  # the origin of what an option of the command line gave
+FILE_MAX_CHARS = 1 << 20
 _NO_HOME = Path("/nonexistent")  # as in passwd: a folder that is never there
 YEAR_S = 365 * 86_400
 AGE_MAX_S = 100 * YEAR_S
@@ -71,8 +72,25 @@ def _one_of(*words: str) -> Callable[[Any], object]:
     return read
 
 
+class FromRepository(msgspec.Struct, frozen=True):
+    """What a repository's file may do to a setting: set it, only make it stricter, or nothing (then `why_not` says why)."""
+
+    stricter: Callable[[Any, Any], bool] | None = None  # (what it says, what holds without it)
+    why_not: str = ""
+
+
+_MAY = FromRepository()  # it changes only how runs of this repository work
+_ACTS = FromRepository(why_not="runs commands or reaches outside")
+_STORE = FromRepository(why_not="decides whose runs every command here sees and resumes")
+_LEASE = FromRepository(why_not="decides when a run may be taken from a live process")
+_EVERY_RUN = FromRepository(why_not="also concerns runs of other repositories")
+_ON = FromRepository(stricter=lambda says, own: says or not own)
+_LESS = FromRepository(stricter=lambda says, own: says <= own)
+_APART = FromRepository(stricter=lambda says, own: says == "shadow" or own != "shadow")
+
+
 class Key(msgspec.Struct, frozen=True):
-    """One setting: its type, default, meaning, limits, and whether only the user's own file may set it.
+    """One setting: its type, default, meaning, what a repository's file may do to it, and its limits.
 
     `read` raises UsageError for an invalid value of the right type.
     """
@@ -81,87 +99,104 @@ class Key(msgspec.Struct, frozen=True):
     type: type
     default: Any
     doc: str
-    own_file_only: bool = False
-    on_stays: bool = False  # a repository's file may switch it on, never off
+    repository: FromRepository
     at_least: float | None = None
     at_most: float | None = None
     read: Callable[[Any], object] | None = None
 
 
 KEYS: tuple[Key, ...] = (
-    Key("store", str, "", "folder or URL of the store; empty is the user's state folder", read=_place),
-    Key("lease_s", float, 30.0, "how long a run stays held by a process that gives no sign of life", at_least=1, at_most=86_400),
     Key(
-        "check_timeout_s", float, 1800.0, "how long one check or invariant may take", at_least=0.1, at_most=YEAR_S
+        "store", str, "", "folder or URL of the store; empty is the user's state folder",
+        _STORE, read=_place,
     ),
-    Key("key_ttl_s", int, 86_400, "how old an idempotency key may be to be used again", at_least=0, at_most=AGE_MAX_S),
+    Key(
+        "lease_s", float, 30.0, "how long a run stays held by a process that gives no sign of life",
+        _LEASE, at_least=1, at_most=86_400,
+    ),
+    Key(
+        "check_timeout_s", float, 1800.0, "how long one check or invariant may take",
+        _MAY, at_least=0.1, at_most=YEAR_S,
+    ),
+    Key(
+        "key_ttl_s", int, 86_400, "how old an idempotency key may be to be used again",
+        _LESS, at_least=0, at_most=AGE_MAX_S,
+    ),
     Key(
         "context_tokens_max", int, 8_000, "size of a rebuilt context, if the program gives none",
-        at_least=200, at_most=10_000_000,
+        _MAY, at_least=200, at_most=10_000_000,
     ),
-    Key("gc_older_than", str, "30d", "age from which `gc` forgets closed runs", read=age),
-    Key("save_branch", bool, False, "also put emergency and final saves on the branch outlast/<task>"),
+    Key(
+        "gc_older_than", str, "30d", "age from which `gc` forgets closed runs",
+        _EVERY_RUN, read=age,
+    ),
+    Key(
+        "save_branch", bool, False, "also put emergency and final saves on the branch outlast/<task>",
+        _MAY,
+    ),
     Key(
         "save_where", str, "repository", "what is saved: the files with the HEAD, index and history of their repository, or only the files (shadow)",
-        read=_one_of("repository", "shadow"),
+        _APART, read=_one_of("repository", "shadow"),
     ),
     Key(
         "save_big_file_bytes", int, 10 << 20, "untracked files larger than this are listed, not saved",
-        at_least=1024, at_most=1 << 40,
+        _MAY, at_least=1024, at_most=1 << 40,
     ),
     Key(
         "save_folder_files", int, 20_000, "untracked folders with more files are listed, not saved",
-        at_least=10, at_most=100_000_000,
+        _MAY, at_least=10, at_most=100_000_000,
     ),
     Key(
         "save_folder_bytes", int, 500 << 20, "untracked folders with more bytes are listed, not saved",
-        at_least=1024, at_most=1 << 50,
+        _MAY, at_least=1024, at_most=1 << 50,
     ),
     Key(
         "save_disk_budget_bytes", int, 2 << 30, "how much disk the saves of one repository may take before `gc` thins them",
-        at_least=1 << 20, at_most=1 << 50,
+        _EVERY_RUN, at_least=1 << 20, at_most=1 << 50,
     ),
     Key(
         "save_deadline_s", float, 5.0, "how long an emergency save may take; what is not saved by then is listed",
-        at_least=0.1, at_most=3600,
+        _MAY, at_least=0.1, at_most=3600,
     ),
     Key(
         "worktree_copy", str, "", "untracked files to copy into a new worktree, as in `.env*, config/local.yml`; or a list",
+        _MAY,
     ),
     Key(
-        "worktree_setup", str, "", "command to run once in a new worktree", own_file_only=True,
+        "worktree_setup", str, "", "command to run once in a new worktree",
+        _ACTS,
     ),
     Key(
         "loopback", str, "local", "whether an agent's requests to this machine itself (localhost) are outward calls: outward, or local",
-        own_file_only=True, read=_one_of("local", "outward"),
+        _ACTS, read=_one_of("local", "outward"),
     ),
     Key(
         "warn_at", str, "75,90", "percentages of a budget at which the agent is warned",
-        read=percentages,
+        _MAY, read=percentages,
     ),
     Key(
         "notify", str, "", "command that gets JSON on its input: needs a person, done, failed, quarantined, parked, budget",
-        own_file_only=True,
+        _ACTS,
     ),
     Key(
-        "idle_s", float, 1800.0, "how long a command may print nothing before outlast mentions it; 0: never", at_least=0,
-        at_most=YEAR_S,
+        "idle_s", float, 1800.0, "how long a command may print nothing before outlast mentions it; 0: never",
+        _MAY, at_least=0, at_most=YEAR_S,
     ),
     Key(
         "restart_wait_s", float, 5.0, "how long to wait before a dead command is started again; doubles up to 5 min",
-        at_least=0, at_most=86_400,
+        _MAY, at_least=0, at_most=86_400,
     ),
     Key(
         "wake_apart_s", float, 20.0, "how far apart runs of one account start again after a usage limit",
-        at_least=0, at_most=86_400,
+        _EVERY_RUN, at_least=0, at_most=86_400,
     ),
     Key(
         "run_guard", bool, False, "guard the outward calls of every command that `outlast run` starts, as --guard does",
-        on_stays=True,
+        _ON,
     ),
     Key(
         "gateway", bool, False, "put the metering gateway between an agent and its model",
-        own_file_only=True,
+        _ACTS,
     ),
 )  # fmt: skip
 _BY_NAME = {key.name: key for key in KEYS}
@@ -196,8 +231,7 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
     found |= {each.name: each for each in _from_own_file()}
     path = _repository_file(folder or Path.cwd())
     if path is not None:
-        own = {name for name, each in found.items() if _BY_NAME[name].on_stays and each.value}
-        found |= {each.name: each for each in _from_repository(path) if each.name not in own}
+        found |= {each.name: each for each in _from_repository(path) if _may(each, found[each.name].value)}
     for key in KEYS:
         given = os.environ.get(f"OUTLAST_{key.name.upper()}")
         if given is not None:
@@ -206,6 +240,12 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
         if value is not None:
             found[name] = _setting(name, value, _FLAG, own=True)
     return Settings(found)
+
+
+def _may(said: Setting, own: object) -> bool:
+    """Whether what a repository's file says counts: where it may only be stricter than what holds without it, if it is."""
+    stricter = _BY_NAME[said.name].repository.stricter
+    return stricter is None or stricter(said.value, own)
 
 
 _warn: Callable[[BadSetting], None] | None = None
@@ -257,8 +297,10 @@ def _from_own_file() -> list[Setting]:
 
 def user_folder() -> Path:
     """Where the user's own configuration lives."""
-    given = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(given) if given else (home() or _NO_HOME) / ".config") / "outlast"
+    given = os.environ.get(
+        "XDG_CONFIG_HOME", ""
+    )  # a relative one is void by its standard: a repository could lie there
+    return (Path(given) if os.path.isabs(given) else (home() or _NO_HOME) / ".config") / "outlast"
 
 
 def home() -> Path | None:
@@ -381,7 +423,7 @@ def _repository_file(folder: Path) -> Path | None:
 
 
 def _is_trusted(path: Path, folder: Path) -> bool:
-    """Whether a file above is not a stranger's: it could name another store. Ours, root's, or of whoever owns this folder."""
+    """Whether a file above is not a stranger's, who could weaken how runs here are kept. Ours, root's, or of whoever owns this folder."""
     try:
         return path.stat().st_uid in (os.geteuid(), 0, folder.stat().st_uid)
     except OSError:
@@ -389,23 +431,33 @@ def _is_trusted(path: Path, folder: Path) -> bool:
 
 
 def _is_top_level(marker: Path) -> bool:
-    """Whether a repository ends here. An empty folder called `.git` is none, and hides no settings (nor their store)."""
+    """Whether a repository ends here. An empty folder called `.git` is none, and hides no settings."""
     return marker.is_file() or os.path.lexists(marker / "HEAD")
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text()
+        with path.open() as file:
+            text = file.read(FILE_MAX_CHARS + 1)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise BadSetting(f"cannot read {path}: {error}", hint=f"correct or remove {path}") from error
     import tomllib
 
+    if len(text) > FILE_MAX_CHARS:
+        raise BadSetting(
+            f"cannot read {path}: it has more than {FILE_MAX_CHARS:,} characters",
+            hint=f"correct or remove {path}",
+        )
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadSetting(f"cannot read {path}: {error}", hint=f"correct or remove {path}") from error
+    except RecursionError as error:
+        raise BadSetting(
+            f"cannot read {path}: it is nested too deeply", hint=f"correct or remove {path}"
+        ) from error
 
 
 def _flat(read: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -431,21 +483,24 @@ def _setting(name: str, value: object, origin: str, *, own: bool) -> Setting:
             f"{origin}: no such setting: {name:.60}",
             hint=did_you_mean(name, _BY_NAME) or f"the settings are {', '.join(_BY_NAME)}",
         )
-    if key.own_file_only and not own:
+    if key.repository.why_not and not own:
         raise BadSetting(
-            f"{origin}: {name} runs commands or reaches outside, so only your own file may set it",
+            f"{origin}: {name} {key.repository.why_not}, so only your own file may set it",
             hint=f"put it into {user_folder() / 'config.toml'}",
         )
-    return Setting(name, _convert(key, value, origin), origin, key.doc)
+    is_text = (
+        origin.startswith("OUTLAST_") or origin == "flag"
+    )  # in a file a number is a number, and "true" is a text
+    return Setting(name, _convert(key, value, origin, strict=not is_text), origin, key.doc)
 
 
-def _convert(key: Key, value: object, origin: str) -> object:
+def _convert(key: Key, value: object, origin: str, *, strict: bool) -> object:
     given = f"{origin}: {key.name} = {value!r:.60}"
     hint = f"{key.name}: {key.doc} (default {key.default!r})"
     if key.type is str and isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = ",".join(value)
     try:
-        converted: object = decoders.convert(value, key.type, strict=False)
+        converted: object = decoders.convert(value, key.type, strict=strict)
         if key.read is not None:
             key.read(converted)
     except msgspec.ValidationError as error:

@@ -53,7 +53,8 @@ def test_gc_forgets_closed_runs_that_rested_and_nothing_else(cli: Cli) -> None:
 def test_gc_takes_its_default_age_from_the_settings(cli: Cli) -> None:
     run = work()
     assert cli.ok("gc", "--json").json["runs"] == []
-    (cli.folder / "outlast.toml").write_text('gc_older_than = "0s"')
+    (cli.isolated.config_home / "outlast").mkdir()
+    (cli.isolated.config_home / "outlast/config.toml").write_text('gc_older_than = "0s"')
     assert cli.ok("gc", "--json").json["runs"] == [run]
 
 
@@ -81,7 +82,7 @@ def test_gc_killed_anywhere_is_ended_by_the_same_command(cli: Cli, tmp_path: Pat
 def test_config_names_the_origin_of_every_value(cli: Cli) -> None:
     (cli.isolated.config_home / "outlast").mkdir()
     own = cli.isolated.config_home / "outlast/config.toml"
-    own.write_text("lease_s = 60\nkey_ttl_s = 5\n")
+    own.write_text("lease_s = 60\nkey_ttl_s = 50\n")
     (cli.folder / "outlast.toml").write_text("key_ttl_s = 6\n")
     found = {each["name"]: each for each in cli.ok("config", "--json", "--store", "here").json}
     assert (found["lease_s"]["value"], found["lease_s"]["origin"]) == (60, str(own))

@@ -46,7 +46,7 @@ def page(looked_at: Scripted) -> Iterator[Served]:
 
 def settle_line(agent: Scripted) -> str:
     """What a person has to type."""
-    return f"outlast settle {agent.host.summary('t').run} 1.1 (--happened | --did-not)"
+    return f"outlast settle {agent.host.summary('t').run} 1.1"
 
 
 # --- wherever one looks -------------------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ WAYS: dict[Word, Way] = {
     "parked": Way(lambda host: on_record(host, ended("quota"), parked("quota", 1)), RESUME),
     "due": Way(lambda host: on_record(host, ended("quota"), parked("quota", -1)), RESUME),
     "blocked": Way(lambda host: on_record(host, ended("auth"), parked("auth", None)), RESUME),
-    "in_doubt": Way(in_doubt, "outlast settle RUN 1.1 (--happened | --did-not)", "ready"),
+    "in_doubt": Way(in_doubt, "outlast settle RUN 1.1", "ready"),
     "unsettled": Way(lambda host: Scripted(host).killed_in("comment"), RESUME, "in_doubt"),
     "failed": Way(failed, RESUME),
     "quarantined": Way(quarantined, RESUME),
@@ -244,8 +244,9 @@ def test_every_surface_names_one_next_step_and_pasted_it_does_what_it_says(host:
 
 def _choices(step: str) -> tuple[str, ...]:
     """The step as it is pasted: a person chooses what they found."""
-    line = step.removesuffix(" (--happened | --did-not)")
-    return (step,) if line == step else (f"{line} --happened", f"{line} --did-not")
+    return (
+        (f"{step} --happened", f"{step} --did-not", step) if step.startswith("outlast settle ") else (step,)
+    )
 
 
 def pasted(host: Host, step: str) -> None:

@@ -120,7 +120,8 @@ HOSTILE = [
     "ghp_", "github_pat_", "sk-", "sk-ant-", "sk-proj-", "xoxb-", "AKIA", "glpat-", "a", "-", " ", "=", ":", "@", "/",
     "://", "://a:", "://a:b", "?token=", "bearer ", "Bearer a", "authorization", "authorization: ",
     "authorization: bearer ", "-----", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN RSA PRIVATE KEY",
-    "-----END PRIVATE KEY", '"', "\\", '\\"', "[masked:", "AAAA ",
+    "-----END PRIVATE KEY", "curl -u ", "curl -u a:b ", "curl ", 'curl -d "', "mysql -p", "X_TOKEN=", 'X_TOKEN="', "--password ", "--token='",
+    "Cookie: a=", '["curl",', '["', "password=", "docker login -p x; ", '"', "\\", '\\"', "[masked:", "AAAA ",
 ]  # fmt: skip
 
 

@@ -278,7 +278,7 @@ def test_a_git_that_waits_for_ever_is_ended_and_told(
 
 
 def test_a_child_that_is_read_from_ends_with_its_time(work: GuardedWork) -> None:
-    with command.within(0.2), ObjectReader(vault_of(work.folder), command.environment()) as reader:
+    with command.within(3), ObjectReader(vault_of(work.folder), command.environment()) as reader:
         assert reader.has(work.newest())
         pipe = work.folder.parent / "pipe"
         os.mkfifo(pipe)

@@ -57,7 +57,7 @@ def test_projects_stand_together_and_children_under_their_roots(store: Store, pe
     assert tasks(index) == wanted, "a child that needs a person lifts its root, and that its project"
     row = index.row(child)
     assert (row.what, row.act, row.command) == (
-        "needs you", "settle", f"outlast settle {child} 1.1 (--happened | --did-not)",
+        "needs you", "settle", f"outlast settle {child} 1.1",
     )  # fmt: skip
     assert index.row(one).in_doubt == 1
     assert index.row(quiet).what == "stopped"

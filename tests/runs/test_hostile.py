@@ -26,6 +26,7 @@ from outlast.runs.run import run_engine
 from outlast.store import open_store
 from outlast.store.protocol import Batch, RunFilter
 from tests.support import inprocess
+from tests.support.environment import Isolated
 from tests.support.inprocess import ask, head_of, tags
 
 Start = Callable[..., Run]
@@ -252,11 +253,12 @@ def test_a_run_used_from_two_event_loops_is_refused_and_goes_on_in_its_own(start
     assert head_of(store).status == "done"
 
 
-def test_a_store_that_a_file_names_relatively_lies_beside_the_file(tmp_path: Path, state: object) -> None:
+def test_a_store_that_a_file_names_relatively_lies_beside_the_file(tmp_path: Path, state: Isolated) -> None:
     folder = tmp_path / "repo"
     (folder / "sub").mkdir(parents=True)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    (folder / "outlast.toml").write_text('store = "state"\n')
+    (state.config_home / "outlast").mkdir(parents=True)
+    (state.config_home / "outlast/config.toml").write_text('store = "kept"\n')
     script = "import outlast\nwith outlast.run('t') as run: print(run.id)"
     seen = {
         subprocess.run(
@@ -265,8 +267,8 @@ def test_a_store_that_a_file_names_relatively_lies_beside_the_file(tmp_path: Pat
         for place in (folder, folder / "sub")
     }
     assert len(seen) == 1
-    assert (folder / "state" / "outlast.db").exists()
-    assert not (folder / "sub" / "state").exists()
+    assert (state.config_home / "outlast/kept/outlast.db").exists()
+    assert not list(folder.glob("**/kept"))
 
 
 def test_names_that_are_not_utf8_do_not_keep_a_run_from_starting(store: Path, tmp_path: Path) -> None:

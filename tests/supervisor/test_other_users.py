@@ -213,9 +213,9 @@ def test_settings_that_another_user_planted_above_do_not_count(shared: Path) -> 
     ours = shared / "ours"
     ours.mkdir()
     planted = shared / "outlast.toml"
-    planted.write_text('store = "/elsewhere"\n')
-    assert settings.load(ours)["store"] == "/elsewhere", "our own, in a folder above"
+    planted.write_text('warn_at = "5"\n')
+    assert settings.load(ours)["warn_at"] == "5", "our own, in a folder above"
     os.chown(planted, NOBODY, NOBODY)
-    assert settings.load(ours)["store"] != "/elsewhere"
+    assert settings.load(ours)["warn_at"] != "5"
     os.chown(ours, NOBODY, NOBODY)
-    assert settings.load(ours)["store"] == "/elsewhere", "of whoever owns the folder that we chose to work in"
+    assert settings.load(ours)["warn_at"] == "5", "of whoever owns the folder that we chose to work in"

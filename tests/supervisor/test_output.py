@@ -338,6 +338,7 @@ SECRETS = {
     "npm token": "npm_" + A40, "Hugging Face token": "hf_" + A40, "authorization": "Authorization: Basic " + A40,
     "bearer token": "bearer " + A40, "password in a URL": "https://ada:hunter22@example.org", "secret in a URL": "?api_key=" + A40,
     "private key": "-----BEGIN PRIVATE KEY----- " + A40, "password of a command": "curl -u ada:hunter22" + A40 + " x",
+    "cookie": f"Cookie: sid={A40}", "secret of an option": f" --password {A40}",
     "password in a configuration": f'<add key="Password" value="{A40}" />', "Freemius key": f"'secret_key' => 'sk_{A40}'",
     "secret by its name": f"api_key={A40}", "key of a service": f"ALGOLIA_KEY={A40}", "password": f"DB_PASSWORD={A40}",
     "Stripe key": "sk_live_" + A40, "JSON web token": f"eyJ{A40}.eyJ{A40}.{A40}",
@@ -345,8 +346,8 @@ SECRETS = {
 
 
 def test_every_rule_has_an_example_here() -> None:
-    """Of the formats, which are one pattern, there are some; a secret of Kubernetes has many lines."""
-    assert {rule.name for rule in secrets.RULES} - {"Kubernetes secret"} <= set(SECRETS)
+    """Of the formats, which are one pattern, there are some; a secret of Kubernetes has many lines, and a form no text before it."""
+    assert {rule.name for rule in secrets.RULES} - {"Kubernetes secret", "secret of a form"} <= set(SECRETS)
 
 
 @pytest.mark.parametrize(("name", "secret"), SECRETS.items())

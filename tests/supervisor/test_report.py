@@ -76,7 +76,7 @@ def test_each_run_stands_under_what_it_needs_with_the_command_to_type(host: Host
         "died": ("stopped", f"outlast resume {ids['died']}"),
         "failed": ("needs you", f"outlast resume {ids['failed']}"),
         "quarantined": ("needs you", f"outlast resume {ids['quarantined']}"),
-        "in doubt": ("needs you", f"outlast settle {ids['in doubt']} 1.1 (--happened | --did-not)"),
+        "in doubt": ("needs you", f"outlast settle {ids['in doubt']} 1.1"),
         "budget": ("needs you", f"outlast resume {ids['budget']} --budget beats=+1"),
     }
     assert "SIGTERM from " in str(rows["stopped"]["why"])

@@ -141,7 +141,7 @@ def test_who_is_stuck_is_a_click_away_and_counts_are_of_all_runs() -> None:
 
 
 def test_a_command_that_cannot_be_pasted_is_not_shown() -> None:
-    settle = needing(act="settle", command="outlast settle r2 1.1 (--happened | --did-not)")
+    settle = needing(act="settle", command="outlast settle r2 1.1")
     for read_only in (False, True):
         assert "--happened" not in shown(board(settle), read_only=read_only).words
     assert "outlast effects r2" in shown(board(settle), read_only=True).words

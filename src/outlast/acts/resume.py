@@ -11,12 +11,14 @@ import msgspec
 from outlast.acts.budget import limit_now, limit_words, require_limit, rest_words
 from outlast.acts.plan import RESTING, WRITES, ActOutcome, about_child, called, effects, name, root_of, stands
 from outlast.acts.timing import Timing
+from outlast.core import verdict
 from outlast.core.secrets import mask
 from outlast.core.state import Status
 from outlast.core.text import short
 from outlast.core.values import Allowance
 from outlast.errors import RunRefused
 from outlast.inspect import find
+from outlast.inspect.standing import settle_command, settle_hint
 from outlast.operations import requests
 from outlast.runs.inbox import STOPS
 from outlast.store.protocol import Request, Store, Summary
@@ -70,6 +72,7 @@ class ResumePlan:
     notes: tuple[str, ...]
     hindrances: tuple[str, ...]
     sentences: tuple[str, ...]
+    asks: bool = False  # it would stop again, until a person has settled what is in doubt
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -115,9 +118,12 @@ class ResumePlan:
                 store, self.root, wish.amounts, wish.until, accept_rewind=wish.accept_rewind, by=by
             )
         says = f"{name(self.root)} may be started again"
-        says += (
-            "." if self.launch is not None else f": start its program, and it goes on at beat {self._beat}."
-        )
+        if self.launch is not None:
+            says += "."
+        elif self.asks:
+            says += ": settle what is in doubt, then start its program."
+        else:
+            says += f": start its program, and it goes on at beat {self._beat}."
         if wish.changes_budget:
             after = requests.summary_of(store, run).state.budget
             says += f" Its budget is now {limit_words(after)}."
@@ -162,7 +168,14 @@ def plan(store: Store, summary: Summary, wish: ResumeWish, *, wait: bool = False
         require_limit(wish.limit_was, before)
     head = root.state if budget is None else msgspec.structs.replace(root.state, budget=budget)
     beat = root.state.beats + 1
-    if launch is None:
+    children = find.children_in(store)
+    asks = bool(verdict.to_settle(children, root.state))
+    if asks:
+        settle = settle_hint(settle_command(children, root.state))
+        said = [
+            f"{name(root)} is in doubt, and would stop at once or when it comes to that effect: {settle}."
+        ]
+    elif launch is None:
         said = [
             f"{name(root)} is {stands(store, root)} at beat {beat} and may be started again.",
             "outlast did not start its program: start it yourself, and the run goes on. outlast starts nothing.",
@@ -175,7 +188,7 @@ def plan(store: Store, summary: Summary, wish: ResumeWish, *, wait: bool = False
     hindrances = tuple(_hindrances(store, root))
     said += [*leaving, *hindrances, *notes]
     return ResumePlan(
-        store, summary, root, wish, launch, budget, before, tuple(notes), hindrances, (*about_child(summary, root), *said)
+        store, summary, root, wish, launch, budget, before, tuple(notes), hindrances, (*about_child(summary, root), *said), asks
     )  # fmt: skip
 
 

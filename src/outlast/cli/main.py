@@ -78,11 +78,15 @@ _IN_OUR_WORDS = (
 )
 
 
+NUMBER_MAX = 2**53 - 1  # as far as JSON and SQLite agree
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that says in one line what is wrong, and in a hint what to type instead. No option is guessed: `--al` is none."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **{"allow_abbrev": False} | named)
+        self.register("type", int, _whole_number)
 
     def error(self, message: str) -> NoReturn:
         """Refuse with argparse's complaint, in our words."""
@@ -175,6 +179,17 @@ class Parser(argparse.ArgumentParser):
     def _refuse(self, message: str, hint: str = "") -> NoReturn:
         messages.complain(message, hint or f"`{self.prog} --help` explains it")
         sys.exit(EXIT_USAGE)
+
+
+def _whole_number(text: str) -> int:
+    """A number that every layer below can hold."""
+    number = int(text)
+    if abs(number) > NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"must be at most {NUMBER_MAX:,}, got {text:.40}")
+    return number
+
+
+_whole_number.__name__ = "int"  # which argparse names, and `_IN_OUR_WORDS` expects
 
 
 def _either(words: Sequence[str]) -> str:
@@ -295,6 +310,8 @@ def _unexpected(error: Exception) -> tuple[int, str, str]:
                     f"you may not use {path}: {error.strerror}",
                     f"see who may: `ls -ld {path}`",
                 )
+            case errno.ENAMETOOLONG:
+                return EXIT_USAGE, f"the name is too long: {path:.80}", "give a shorter one"
             case errno.ENOSPC | errno.EDQUOT:
                 return EXIT_NO_ROOM, f"no room for {path}: {error.strerror}", f"make room: `df -h {path}`"
             case _:

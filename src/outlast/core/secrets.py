@@ -3,11 +3,13 @@
 The rules know shapes, not meanings: a password that stands alone looks like any other word."""
 
 import re
+from collections.abc import Sequence
 from functools import cache, partial
 
 import msgspec
 
 from outlast import decoders
+from outlast.core.command_words import passwords
 from outlast.core.secret_formats import FORMATS, SERVICES
 
 MARK = "[masked:{}]"
@@ -69,6 +71,25 @@ RULES = (
         ("curl", "wget", "http", "xh", "jf", "lftp", "ldapsearch", "influx", "smbclient"),
     ),
     Rule(
+        "cookie",
+        rf"(?i:{_WORD_BEFORE}(?:set-)?cookie:\s{{0,8}})(?P<secret>{_UNMASKED}[^\s=;,\"']{{1,128}}=[^\n\"']{{3,8192}})",
+        ("cookie:",),
+    ),
+    Rule(
+        "secret of a form",  # at the beginning of a body; further on it is as in a URL
+        r"\A(?i:(?:password|passwd|pwd|secret|client_secret|token|access_token|refresh_token|auth_token|api_?key)=)"
+        rf"(?P<secret>{_UNMASKED}[^&;#\s\"'$<{{/.~][^&;#\s\"'$<{{]{{3,1024}})(?=&|\Z)",
+        ("password=", "passwd=", "pwd=", "secret=", "token=", "api_key=", "apikey="),
+    ),
+    Rule(
+        "secret of an option",
+        rf"(?<!\S)--(?:[a-z]{{1,16}}-){{0,3}}(?:password|passwd|passphrase|token|secret|api-?key|oauth2-bearer)"
+        rf"(?:=|[ \t]{{1,4}}(?=[\"']|[^\s\"'-]{{0,63}}[0-9!@#%^*+?]))"
+        rf"(?:\"(?P<secret>{_UNMASKED}(?!\$)[^\"\n]{{1,1024}})\"|'(?P<single>{_UNMASKED}[^'\n]{{1,1024}})'"
+        rf"|(?P<plain>{_UNMASKED}[^\s\"'$<>{{}}()|;&`-][^\s\"'<>|;&`]{{3,1024}}))",
+        ("password", "passwd", "passphrase", "token", "secret", "api-key", "apikey", "oauth2-bearer"),
+    ),
+    Rule(
         "password in a configuration",  # NuGet's
         rf"(?i:<add\s{{1,8}}key=\"(?:cleartext)?password\"\s{{1,8}}value=\")(?P<secret>{_UNMASKED}[^\"\n]{{1,256}})",
         ("<add",),
@@ -91,6 +112,11 @@ RULES = (
         ("secret",),
     ),
 )
+_VARIABLE = (
+    rf"{_WORD_BEFORE}(?!(?:PUBLIC|PRIMARY|FOREIGN|SORT|PARTITION|CACHE|MAX|NEXT_PUBLIC|NUM|MIN)_)"
+    r"(?:[A-Z][A-Z0-9_]{0,60}_(?:SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|PWD|PASS)|PASSWORD|PASSWD|PGPASSWORD|SSHPASS|REDISCLI_AUTH)"
+)
+_VARIABLE_HINTS = ("secret=", "token=", "password=", "passwd=", "passphrase=", "_pwd=", "pass=", "_auth=")
 NAMED_RULES = (
     Rule(
         "Sidekiq secret",
@@ -107,6 +133,17 @@ NAMED_RULES = (
         "password",
         rf"(?:PASSWORD|PASSWD|PASSPHRASE)=(?P<secret>{_UNMASKED}[^\s\"'$<>{{}}(]{{6,128}})",
         ("passw", "passphrase"),
+    ),
+    Rule(
+        "secret of a variable",  # in quotes, perhaps with blanks
+        rf"{_VARIABLE}=(?:\"(?P<secret>{_UNMASKED}(?!\$)[^\"\n]{{1,1024}})\"|'(?P<single>{_UNMASKED}[^'\n]{{1,1024}})')",
+        _VARIABLE_HINTS,
+    ),
+    Rule(
+        "secret of a variable",  # however short
+        rf"{_VARIABLE}=(?P<secret>{_UNMASKED}(?!(?i:true|false|yes|no|on|off|none|null|nil|[01])(?![^\s\"';|&)]))"
+        r"[^\s\"'$<>{}()|;&`*]{1,512})",
+        _VARIABLE_HINTS,
     ),
     Rule(
         "secret of a variable",
@@ -130,6 +167,8 @@ _LONG = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z0-9_][A-Za-z0-9_.~+/=%|:@-]{13,}")
 
 # A string in JSON, and whether it is the name of a field.
 _STRING = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?')
+# A list of strings alone: it may be the words of a command.
+_WORDS = re.compile(rb'\[\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+"(?:\s*+,\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+")++\s*+\]')
 Names = frozenset[str]
 NONE: Names = frozenset()
 
@@ -161,10 +200,44 @@ def mask(text: str) -> tuple[str, Names]:
     (`secret_formats`), and by the name before it.
     """
     found: set[str] = set()
+    text = _of_commands(text, found)
     text = _by_rules(RULES, text, found)
     text = _LONG.sub(partial(_tokens, found), text)
     text = _GIVEN.sub(partial(_named, found), text)
     return _by_rules(NAMED_RULES, text, found), frozenset(found)
+
+
+def mask_words(words: Sequence[str]) -> tuple[list[str], Names]:
+    """The same for the words of one command, each by what stands around it: the value of an option has no name of its own."""
+    found: set[str] = set()
+    masked = [str(word) for word in words]
+    for number, start, end in reversed(list(passwords.in_words(words))):
+        masked[number] = masked[number][:start] + MARK.format(_OF_COMMAND) + masked[number][end:]
+        found.add(_OF_COMMAND)
+    for at, word in enumerate(masked):
+        before = f"{words[0]} {words[at - 1]} " if at > 1 else ""
+        text, names = mask(before + word)
+        text, names = (text[len(before) :], names) if text.startswith(before) else mask(word)
+        if text != word:
+            masked[at] = text
+            found |= names
+    return masked, frozenset(found)
+
+
+_OF_COMMAND = "password of a command"
+
+
+def _of_commands(text: str, found: set[str]) -> str:
+    """Mask what known programs are given as a password."""
+    lower = text.lower()
+    if ("-" not in text and "=" not in text) or not any(hint in lower for hint in passwords.HINTS):
+        return text
+    parts, at = [], 0
+    for start, end in passwords.in_text(text):
+        parts += [text[at:start], MARK.format(_OF_COMMAND)]
+        at = end
+        found.add(_OF_COMMAND)
+    return "".join((*parts, text[at:])) if parts else text
 
 
 def _by_rules(rules: tuple[Rule, ...], text: str, found: set[str]) -> str:
@@ -212,7 +285,10 @@ def _named(found: set[str], match: re.Match[str]) -> str:
 
 
 def _marked(mark: str, match: re.Match[str]) -> str:
-    start, end = match.span("secret" if "secret" in match.re.groupindex else 0)
+    named = next(
+        (name for name in ("secret", "single", "plain") if match.re.groupindex.get(name) and match[name]), 0
+    )
+    start, end = match.span(named)
     whole, at = match[0], match.start()
     return whole[: start - at] + mark + whole[end - at :]
 
@@ -242,4 +318,13 @@ def mask_json(data: bytes) -> tuple[bytes, Names]:
         found.update(names)
         return json.dumps(text).encode() if names else match[0]
 
-    return _STRING.sub(masked, data), frozenset(found)
+    def of_command(match: re.Match[bytes]) -> bytes:
+        try:
+            words = decoders.decode(match[0], list[str])
+        except msgspec.DecodeError:
+            return match[0]
+        masked_words, names = mask_words(words) if passwords.is_command(words) else (words, NONE)
+        found.update(names)
+        return msgspec.json.encode(masked_words) if names else match[0]
+
+    return _STRING.sub(masked, _WORDS.sub(of_command, data)), frozenset(found)

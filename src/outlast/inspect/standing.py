@@ -123,11 +123,10 @@ def typed(step: str) -> str:
 
 def settle_hint(command: str) -> str:
     """The settle command as a person pastes it, once they have looked."""
-    line = command.partition(" (")[0]
-    return f"look whether it happened, then `{line} --happened` or `{line} --did-not`"
+    return f"look whether it happened, then `{command} --happened` or `{command} --did-not`"
 
 
 def settle_command(children: Children, state: RunState) -> str:
-    """How the first effect in doubt is settled, once a person has looked."""
+    """How the first effect in doubt is settled, once a person has looked. Without an answer the command asks for one."""
     found = verdict.to_settle(children, state) or verdict.doubts_among(children, state)
-    return f"outlast settle {found[0][0]} {found[0][1].id} (--happened | --did-not)"
+    return f"outlast settle {found[0][0]} {found[0][1].id}"

@@ -14,7 +14,11 @@ _COURSE = ("t", "at")
 def words(event: ev.AnyEvent) -> str:
     """The event's fields besides kind and time, on one safe line; long ones are cut."""
     fields = decoders.decode(ev.encode(event), dict[str, msgspec.Raw])
-    plain = {name: _plain(value) for name, value in fields.items() if name not in _COURSE}
+    plain = {
+        name: _plain(secrets.mask_json(bytes(value))[0])
+        for name, value in fields.items()
+        if name not in _COURSE
+    }
     if isinstance(event, ev.AttemptEnded):
         plain["status"] = verdict.of_end(event).replace("_", " ")
     told = without_class(" ".join(f"{name}={value}" for name, value in plain.items()))
@@ -27,7 +31,7 @@ def data(event: ev.AnyEvent, *, masks: bool) -> msgspec.Raw:
     return msgspec.Raw(secrets.mask_json(encoded)[0] if masks else encoded)
 
 
-def _plain(raw: msgspec.Raw) -> str:
+def _plain(raw: bytes) -> str:
     """A value as JSON; a text without its quotes, an inline payload as its content."""
     value = msgspec.json.decode(raw)
     if isinstance(value, dict) and set(value) == {"v"}:

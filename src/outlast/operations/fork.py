@@ -401,12 +401,12 @@ def _require_left(store: Store, source: Summary, given: Allowance) -> None:
         if limit is not None and wanted is None:
             raise UsageError(
                 f"run {source.run} has a budget of {unit}, and a fork takes its share from there",
-                hint=f"say how much of what is left: {_amount(name, left[name])} or less (as a command: --budget)",
+                hint=f"say how much of what is left: `--budget {_amount(name, left[name])}` or less",
             )
         if limit is not None and wanted > left[name]:
             raise UsageError(
                 f"run {source.run} has {_amount(name, left[name])} left; {_amount(name, wanted)} cannot be moved",
-                hint="move less (as a command: --budget)",
+                hint=f"move `--budget {_amount(name, left[name])}` or less",
             )
 
 

@@ -171,8 +171,8 @@ def _own(path: Path) -> dict[str, Price]:
         OSError,
         msgspec.ValidationError,
         tomllib.TOMLDecodeError,
-        UnicodeDecodeError,
         RecursionError,
+        UnicodeDecodeError,
         OverflowError,
     ) as error:
         raise BadSetting(

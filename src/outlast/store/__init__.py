@@ -26,7 +26,8 @@ def default_url() -> str:
 def plain_url() -> str:
     """The default place. Raises StoreRefused for a user without a home."""
     try:
-        state_home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+        given = os.environ.get("XDG_STATE_HOME", "")  # a relative one is void by its standard
+        state_home = given if os.path.isabs(given) else str(Path.home() / ".local" / "state")
     except RuntimeError as error:
         hint = "set OUTLAST_STORE to a folder, or HOME"
         raise StoreRefused("no home folder to put the store in", hint=hint) from error

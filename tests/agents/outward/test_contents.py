@@ -30,6 +30,8 @@ SAME = [
     (f"curl -X DELETE {URL}", f"curl --request DELETE {URL}"),
     (f"http POST {URL} a=1 b=2", f"http {URL} b=2 a=1"),
     (f"wget --post-data=a=1 {URL}", f"curl -d a=1 {URL}"),
+    (f"wget --header 'X-Event: a' --post-data=a {URL}", f"wget --post-d=a -e 'header=X-Event: a' {URL}"),
+    ("mysql --host=db.test -e 'insert 1'", "mysql --hos=db.test -e 'insert 1'"),
     (f"curl -d a=1 {URL}", f"curl -d @- {URL} <<'END'\na=1\nEND"),
     (f"curl -d a=1 {URL}", f"echo a=1 | curl --data @- {URL}"),
     (f"""curl -d '{{"a": 1}}' {URL}""", f"""curl --json @- {URL} <<END\n{{ "a": 1 }}\nEND"""),
@@ -251,6 +253,7 @@ def test_a_push_is_known_by_where_its_remote_lies(tmp_path: Path) -> None:
     git("init", "-b", "main")
     git("commit", "--allow-empty", "-m", "one")
     git("remote", "add", "origin", "/a.git")
+    (tmp_path / ".git/more").write_text('[remote "origin"]\n\tpushurl = /g.git\n')
     contents = [one("git push origin main", tmp_path).content]
     assert compare(contents[0], one("git push", tmp_path).content) == "same"
     for changed in (
@@ -258,10 +261,17 @@ def test_a_push_is_known_by_where_its_remote_lies(tmp_path: Path) -> None:
         ["remote", "set-url", "--push", "origin", "/c.git"],
         ["remote", "set-url", "--add", "--push", "origin", "/d.git"],
         ["config", "url./e/.pushInsteadOf", "/c"],
+        ["config", "include.path", "more"],
     ):
         git(*changed)
         contents.append(one("git push origin main", tmp_path).content)
     contents.append(one("git -c remote.origin.pushurl=/f.git push origin main", tmp_path).content)
+    given = "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.pushurl GIT_CONFIG_VALUE_0=/f.git"
+    contents.append(one(f"{given} git push origin main", tmp_path).content)
+    git("config", "remote.origin.pushurl", "/h.git", "/d.git")
+    contents.append(one(f"{given} git push origin main", tmp_path).content)
+    git("config", "core.pager", "less")  # stands before the remotes
+    assert compare(contents[-1], one(f"{given} git push origin main", tmp_path).content) == "same"
     for at, content in enumerate(contents):
         assert all(compare(content, other) == "another" for other in contents[at + 1 :])
     assert one("git remote set-url origin /x.git; git push origin main", tmp_path).content

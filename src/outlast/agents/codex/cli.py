@@ -263,7 +263,7 @@ def _given_hooks(parts: argv.Parts, event: str) -> tuple[str, int]:
         if name.strip() == f"hooks.{event}" and value.strip().startswith("[") and value.strip().endswith("]"):
             try:
                 groups = len(tomllib.loads(f"hooks={value}")["hooks"])
-            except (tomllib.TOMLDecodeError, TypeError):
+            except (tomllib.TOMLDecodeError, TypeError, RecursionError):
                 return "", 0
             return (value.strip()[1:-1].rstrip().rstrip(",") + ",", groups) if groups else ("", 0)
     return "", 0

@@ -14,7 +14,18 @@ from outlast.agents.outward.rules import Rules
 from outlast.agents.outward.shell import programs, runners, tasks
 from outlast.agents.outward.shell.parser import Unparsable, Word
 from outlast.agents.outward.shell.programs import Call
-from outlast.agents.outward.targets import arguments, base, database, forge, git, hosts, http, image, package
+from outlast.agents.outward.targets import (
+    arguments,
+    base,
+    database,
+    forge,
+    git,
+    git_config,
+    hosts,
+    http,
+    image,
+    package,
+)
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target
 
 __all__ = ["Outward", "ReadBack", "classify", "classify_argv"]
@@ -56,6 +67,9 @@ class Outward:
 VARIABLES = (
     "HOME", "XDG_CONFIG_HOME", "CURL_HOME", "GIT_DIR", "GH_HOST", "GH_REPO", "GITLAB_HOST", "GITEA_SERVER_URL", "npm_config_registry",
     "NPM_CONFIG_REGISTRY", "TWINE_REPOSITORY", "TWINE_REPOSITORY_URL", "UV_PUBLISH_URL",
+    "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT",
+    *(f"GIT_CONFIG_{part}_{number}" for part in ("KEY", "VALUE") for number in range(git_config.GIVEN_MAX)),
+    "CARGO_HOME", "JJ_CONFIG", "GH_CONFIG_DIR", "GLAB_CONFIG_DIR", "WGETRC",
     *arguments.STEERING, *database.STAGES, *hosts.PROXIES, *hosts.UNPROXIED, *image.ELSEWHERE, *base.COPY_ELSEWHERE,
 )  # fmt: skip
 

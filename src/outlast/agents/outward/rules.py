@@ -58,6 +58,7 @@ class Parsed:
     positionals: tuple[str, ...]
     options: Mapping[str, tuple[str, ...]]  # by the name of the alias group, without dashes
     flags: frozenset[str]
+    harmless: frozenset[str] = frozenset()  # those of them that no later `--no-…` takes back
 
     def option(self, name: str, default: str = "") -> str:
         """The last value given, which is the one that counts."""
@@ -90,7 +91,10 @@ class Rules:
 def tables(path: str) -> list[Mapping[str, object]]:
     """The `[[outward]]` tables of a user's file. Raises OSError, and ValueError where it holds anything else."""
     with open(path, "rb") as file:
-        data = tomllib.load(file)
+        try:
+            data = tomllib.load(file)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
     loopback = data.pop("loopback", "") == LOOPBACK["loopback"]  # only in the copy that a run's clients read
     if unknown := sorted(set(data) - {"outward"}):
         raise ValueError(f"it holds {unknown[0]!r:.60}, and only [[outward]] tables mean something")
@@ -233,6 +237,7 @@ def parse(rule: Rule, words: Sequence[str]) -> Parsed:
     positionals: list[str] = []
     options: dict[str, list[str]] = {}
     flags: set[str] = set()
+    harmless: set[str] = set()
     at = 0
     while at < len(words):
         word = words[at]
@@ -244,31 +249,87 @@ def parse(rule: Rule, words: Sequence[str]) -> Parsed:
             positionals.append(word)
             continue
         name, equals, value = word.partition("=")
+        name = whole_option(rule, name)
+        given: set[str] = set()
         if equals and name in rule.values:
             options.setdefault(rule.values[name], []).append(value)
-            flags |= {word} if value.lower() in _OFF else {name, word}
-        elif word in rule.values:
-            options.setdefault(rule.values[word], []).append(words[at] if at < len(words) else "")
-            flags |= {word, f"{word}={words[at]}"} if at < len(words) else {word}
+            given = {word} if value.lower() in _OFF else {name, word}
+        elif not equals and name in rule.values:
+            options.setdefault(rule.values[name], []).append(words[at] if at < len(words) else "")
+            given = {name, f"{name}={words[at]}"} if at < len(words) else {name}
             at += 1
         elif not word.startswith("--") and word[:2] in rule.values:
             options.setdefault(rule.values[word[:2]], []).append(word[2:])
-            flags.add(word[:2])
+            given = {word[:2], f"{word[:2]}={word[2:].removeprefix('=')}"}
         else:
-            flags |= {word} if equals and value.lower() in _OFF else {word, name}
+            given = {word} if equals and value.lower() in _OFF else {word, name}
+        flags |= given
+        harmless = set() if _takes_back(rule, word, words[at : at + 1]) else harmless | given
     return Parsed(
-        tuple(positionals), {name: tuple(given) for name, given in options.items()}, frozenset(flags)
+        tuple(positionals),
+        {name: tuple(values) for name, values in options.items()},
+        frozenset(flags),
+        frozenset(harmless),
     )
+
+
+def _takes_back(rule: Rule, word: str, following: Sequence[str]) -> bool:
+    """Whether it undoes a flag that makes the call harmless: `--no-dry-run`, a beginning of it, `--dry-run=false`, `--dry-run false`."""
+    name, equals, value = word.partition("=")
+    if name in rule.unless:
+        said = value if equals else following[0] if following else ""
+        return said.lower() in _OFF
+    no = name.removeprefix("--no-")
+    return no not in ("", name) and any(flag.lstrip("-").startswith(no) for flag in rule.unless)
+
+
+# Programs that take the beginning of an option's name for it, as getopt_long and argparse do.
+_ABBREVIATING = frozenset(
+    "psql pg_restore mysql mysqlimport mariadb mongorestore twine ansible ansible-playbook ansible-galaxy hg mike ghp-import "
+    "kafka-topics kafka-topics.sh aws mongosh mongo mongoimport redis-cli sqlcmd clickhouse-client cqlsh".split()
+)
+_BEGINNING_MIN = 3
+
+
+def whole_option(rule: Rule, name: str) -> str:
+    """The option with a value that a beginning stands for, where its program takes beginnings and only one has it."""
+    if not name.startswith("--") or name in rule.values or len(name) < 2 + _BEGINNING_MIN - 1:
+        return name
+    if not _ABBREVIATING.issuperset(rule.programs):
+        return name
+    longer = [option for option in rule.values if option.startswith(name)]
+    return longer[0] if len({rule.values[option] for option in longer}) == 1 else name
 
 
 def matched(rule: Rule, parsed: Parsed) -> int | None:
     """How many of the positionals are the command, None if the rule does not speak of this call."""
-    if parsed.flags & rule.unless or (rule.only and not parsed.flags & rule.only):
+    if _excused(rule, parsed) or (rule.only and not any(_is_flag(rule, flag, parsed) for flag in rule.only)):
         return None
     if not rule.commands:
         return 0
     lengths = [_matches(command, parsed.positionals) for command in rule.commands]
     return max((length for length in lengths if length is not None), default=None)
+
+
+def _excused(rule: Rule, parsed: Parsed) -> bool:
+    """Whether a flag says that the rule does not hold. One that excuses from a local rule also does by its beginning."""
+    if rule.local:
+        return any(_is_flag(rule, flag, parsed, begun=True) for flag in rule.unless)
+    return bool(parsed.harmless & rule.unless)
+
+
+def _is_flag(rule: Rule, flag: str, parsed: Parsed, *, begun: bool = False) -> bool:
+    """Whether a flag is there. Where it makes a call outward, so does its beginning, and `*` is as in file names."""
+    if flag in parsed.flags:
+        return True
+    if rule.local and not begun:
+        return False
+    if "*" in flag:
+        return any(fnmatchcase(given[:200], flag) for given in parsed.flags)
+    return flag.startswith("--") and any(
+        given.startswith("--") and len(given) >= 2 + _BEGINNING_MIN and flag.startswith(given)
+        for given in parsed.flags
+    )
 
 
 def _matches(command: tuple[tuple[str, ...], ...], words: Sequence[str]) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from outlast.agents.outward import rules
 from outlast.agents.outward.rules import Rules
-from outlast.agents.outward.shell import runners, tasks
+from outlast.agents.outward.shell import aliases, runners, tasks
 
 _PATTERN = re.compile(r"[A-Za-z0-9_.:=+/@%,*?!\[\]-]+")
 
@@ -43,6 +43,22 @@ for place in $PATH; do
     case $place in
         {folder}) real={real} behind=yes ;;
         /*) [ "$behind" ] && [ -f "$place/{program}" ] && [ -x "$place/{program}" ] && real=$place/{program} behind= ;;
+    esac
+done
+"""
+
+
+# A first word that is no command of the program may be an alias, or the beginning of a command: only the client can tell.
+_FIRST_WORD = """\
+value=
+for word do
+    case $value$word in
+        +*) value= ;;
+        {values}) value=: ;;
+        -*|:*) value= ;;
+        {commands}) break ;;
+        [A-Za-z]*) {client} "$@" ;;
+        *) break ;;
     esac
 done
 """
@@ -114,6 +130,12 @@ def shim_script(
         head += _NOT_FOUND.format(program=program)
     if looked_for == ("*",):
         return f'{head}{client} "$@"\n'
+    if program in aliases.COMMANDS:
+        head += _FIRST_WORD.format(
+            values="|".join(sorted(aliases.VALUES[program])),
+            commands="|".join(sorted(aliases.COMMANDS[program])),
+            client=client,
+        )
     return (
         f"{head}for word do\n"
         f"    case $word in\n"

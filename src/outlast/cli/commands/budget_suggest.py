@@ -175,7 +175,7 @@ def _steps_in(path: Path) -> int:
     if data.lstrip()[:1] in (b"[", b"{"):
         try:
             return plans.count(plans.parse(msgspec.json.decode(data)))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass  # a list of another kind: by its lines
         except UsageError as error:
             raise UsageError(f"the plan {path} cannot be used: {error}", hint=hint) from error

@@ -80,7 +80,7 @@ def resume_one(arguments: argparse.Namespace) -> int:
             if arguments.dry_run:
                 for sentence in plan.sentences:
                     say(messages.safe(messages.pasteable(sentence)))
-                return 0
+                return EXIT_PERSON if plan.asks else 0
             _allow(plan)
             launch, summary = plan.launch, plan.root  # which a child goes on with
         if launch is not None and arguments.detach:

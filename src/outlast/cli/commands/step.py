@@ -180,7 +180,5 @@ def _name(arguments: argparse.Namespace) -> str:
 
 def _words(arguments: argparse.Namespace) -> tuple[str, ...]:
     if not arguments.rest:
-        error = UsageError("no command to run", hint=f"`outlast {arguments.command} NAME -- CMD …`")
-        error.exit_code = script.REFUSED
-        raise error
+        raise UsageError("no command to run", hint=f"`outlast {arguments.command} NAME -- CMD …`")
     return tuple(arguments.rest)

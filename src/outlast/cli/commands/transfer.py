@@ -219,7 +219,9 @@ def import_(arguments: argparse.Namespace) -> None:
     for command in taken.commands:
         messages.tell(f"its contract runs this command here: {mask(command)[0]}")
     if taken.command:
-        messages.tell(f"nothing of it runs before `outlast resume {taken.run}`")
+        messages.tell(
+            f"nothing of it runs before `outlast resume {taken.run}`, or before you start its task here yourself"
+        )
 
 
 def _started_in(folder: str) -> str:

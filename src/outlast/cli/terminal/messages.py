@@ -61,9 +61,18 @@ def tell_outcome(outcome: "ActOutcome") -> None:
 
 def complain(message: str, hint: str = "") -> None:
     """Print the error, and what to type next."""
-    tell(f"error: {message}")
+    tell(f"error: {_cut(message)}")
     if hint:
-        tell(f"hint: {hint}")
+        tell(f"hint: {_cut(hint)}")
+
+
+COMPLAINT_CHARS_MAX = 2000
+
+
+def _cut(text: str) -> str:
+    """A complaint without most of a word that was given and goes on for pages."""
+    half = COMPLAINT_CHARS_MAX // 2
+    return text if len(text) <= COMPLAINT_CHARS_MAX else f"{text[:half]} … {text[-half:]}"
 
 
 def refuse_blank(arguments: argparse.Namespace, *options: str) -> None:

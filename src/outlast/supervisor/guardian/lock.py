@@ -14,7 +14,7 @@ import msgspec
 
 from outlast import decoders
 from outlast.processes import proc, reap
-from outlast.store import locks
+from outlast.store import durable, locks
 from outlast.store.local import Local
 from outlast.supervisor.guardian.link import GuardianMessage
 from outlast.supervisor.timing import Timing
@@ -41,7 +41,7 @@ def monotonic_s() -> float:
 def take(local: Local, run: str, supervisor: int) -> int:
     """Hold the guardian's lock as long as this process lives. It says who has it, and who is guarded."""
     path = local.guardian_lock(run)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    durable.make_folder(path.parent)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.ftruncate(fd, 0)

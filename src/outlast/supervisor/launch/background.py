@@ -98,7 +98,7 @@ def spawn(
     words: Sequence[str], log: Path, *, cwd: str = "/", pass_fds: Sequence[int] = ()
 ) -> "subprocess.Popen[bytes]":
     """Start a command that outlives us. Its output is added to `log`."""
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    durable.make_folder(log.parent)
     room_in(log)
     with open(log, "ab", opener=durable.opener) as said:
         return subprocess.Popen(

@@ -172,7 +172,7 @@ def with_hooks(config: bytes, command: Sequence[str]) -> bytes:
     merged = b"\n".join([config, *(table.encode() for table in tables)])
     try:
         tomllib.loads(merged.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             "cannot add a hook to Kimi Code's config.toml: it is not valid TOML, or it has `hooks` on one line",
             hint="write its hooks as [[hooks]] tables; `kimi doctor` checks the file",

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from outlast.agents.outward.shell import parser, runners, tasks
+from outlast.agents.outward.shell import aliases, parser, runners, tasks
 from outlast.agents.outward.shell.parser import Allowance, Simple, Unparsable, Word
 from outlast.agents.outward.shell.recipes import Task
-from outlast.agents.outward.targets import git_config
 
 CALLS_MAX = 4096
 NESTED_MAX = 8
@@ -183,6 +182,13 @@ def _unwrapped(
             return _from_text(command, cwd, variables, nesting.deeper())
         if name == "find":
             return _from_find(words, cwd, variables, nesting)
+        if name == "cargo" and words[1:2] and words[1].startswith("+"):  # a toolchain of rustup's
+            words = [words[0], *words[2:]]
+        if longer := aliases.whole(words, name):
+            words = longer
+            continue
+        if meant := aliases.meant(words, name, cwd, variables):
+            return _from_text(meant, cwd, variables, nesting.deeper())
         if started := tasks.started(words, name, cwd):
             if started.tasks:
                 own = Call((Word.of(name, words[0].known), *words[1:]), cwd, variables, fed)
@@ -191,8 +197,6 @@ def _unwrapped(
                 return _unwrapped(
                     list(started.words), started.cwd, variables, fed, fed_text, nesting.deeper()
                 )
-        if name == "git" and (meant := _git_alias(words, cwd, variables)):
-            return _from_text(meant, cwd, variables, nesting.deeper())
         if _PYTHON.fullmatch(name) and (module := _module(words)):
             words = module
         elif tool := _interpreted(name, words):
@@ -220,44 +224,6 @@ def _from_tasks(found: Iterable[Task], variables: Mapping[str, str], nesting: _N
                 if words := [Word(word.strip("'\"$@")) for word in part.split()]:
                     calls.append(Call(tuple(words), task.cwd, variables, moved=True))
     return calls
-
-
-_GIT_VALUES = frozenset("-C -c --git-dir --work-tree --namespace --exec-path --config-env".split())
-_GIT_NAME = re.compile(r"[A-Za-z][\w-]*")
-
-
-def _git_alias(words: list[Word], cwd: str | None, variables: Mapping[str, str]) -> str:
-    """The shell text that an alias of git's configuration stands for, empty if the command is no alias."""
-    at, folder, given = 1, cwd or "", {}
-    while at < len(words) and words[at].startswith("-"):
-        if words[at] in _GIT_VALUES and at + 1 < len(words):
-            if words[at] == "-C":
-                folder = os.path.normpath(os.path.join(folder, words[at + 1]))
-            if words[at] == "-c":
-                key, _, value = words[at + 1].partition("=")
-                given[key.lower()] = value
-            at += 1
-        at += 1
-    if at >= len(words) or not _GIT_NAME.fullmatch(words[at]):
-        return ""
-    name = words[at].lower()
-    meant = given.get(f"alias.{name}", "")
-    if not meant and name not in _GIT_COMMANDS:
-        repository = git_config.find(folder or None, variables)
-        meant = repository.get("alias", "", name) if repository else ""
-    if not meant or meant.split()[0].lower() == name:
-        return ""
-    rest = tasks.quoted(words[at + 1 :])
-    before = tasks.quoted(words[1:at])
-    return f"{meant[1:]}{rest}" if meant.startswith("!") else f"git{before} {meant}{rest}"
-
-
-# Its commands cannot be aliased; those that are called most are not looked up.
-_GIT_COMMANDS = frozenset(
-    "add am apply bisect blame branch checkout cherry-pick clean clone commit config describe diff fetch grep init log "
-    "ls-files ls-remote merge mv pull push rebase reflog remote reset restore revert rev-parse rm show stash status "
-    "submodule switch tag worktree".split()
-)
 
 
 def _script(words: list[Word], fed_text: str) -> str:

@@ -100,6 +100,7 @@ _WRAPPERS: Mapping[str, tuple[str, int]] = {
     "fnm exec": ("--using", 0),
     "volta run": ("--node --npm --pnpm --yarn", 0),
     "rbenv exec": ("", 0),
+    "rustup run": ("", 1),
     "pyenv exec": ("", 0),
     "direnv exec": ("", 1),
     "nix run": ("", 0),
@@ -311,7 +312,7 @@ FETCHERS = frozenset(name.split()[0] for name in _FETCHERS) | _CONTAINERS
 _ALWAYS = frozenset("npx pnpx bunx uvx sudo doas".split())
 _ELSEWHERE = frozenset(
     "pipx uv poetry pdm rye hatch pipenv conda mamba micromamba pixi bundle gem npm pnpm yarn bun lerna mise asdf rtx nvm fnm "
-    "volta rbenv pyenv direnv nix devbox docker podman nerdctl dotenv corepack go".split()
+    "volta rbenv rustup pyenv direnv nix devbox docker podman nerdctl dotenv corepack go".split()
 )
 _CLEANED = ("-i", "-", "--ignore-environment", "PATH=*", "-S*", "-i*")  # of env: the PATH may be another one
 

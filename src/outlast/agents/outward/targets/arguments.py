@@ -7,7 +7,7 @@ import stat
 from collections.abc import Collection, Iterator
 
 from outlast.agents.outward import content
-from outlast.agents.outward.rules import Rule
+from outlast.agents.outward.rules import Rule, whole_option
 from outlast.agents.outward.shell.programs import Call
 
 FILE_MAX = 8 << 20
@@ -40,6 +40,7 @@ def _normal(call: Call, rule: Rule) -> list[str]:
     found: list[str] = []
     for word in call.words:
         name, equals, value = word.partition("=")
+        name = whole_option(rule, name)
         if name in _NEUTRAL:
             continue
         if name in rule.values:

@@ -2,13 +2,13 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outlast.agents.outward import content
+from outlast.agents.outward import content, rules
 from outlast.agents.outward.rules import Another, Parsed, Rule
 from outlast.agents.outward.shell.programs import Call
-from outlast.agents.outward.targets import arguments
+from outlast.agents.outward.targets import arguments, remote_words
 from outlast.agents.outward.targets.hosts import of_place
 
 TEXT_MAX = 400
@@ -86,37 +86,34 @@ def joined(*parts: str) -> str:
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
 
 
-_READING = frozenset(
-    "ls cat uptime uname whoami id hostname date df du free ps top head tail grep stat file pwd which env echo true "
-    "test wc find md5sum sha256sum journalctl dmesg w who last nproc lscpu".split()
-)
 # What git, rsync and scp ask of the far side: the call that started them is the one that counts.
 _TRANSPORT = re.compile(
     r"'?(git-(upload|receive)-(pack|archive)|git[ -]lfs|rsync --server|scp -[a-z]*[tf]|sftp|internal-sftp)"
 )
+_MORE = re.compile(r"[;&|\n`<>(]|\$\(")  # a command after the transport's own
 
 
 def ssh(matched: Matched) -> Target | None:
-    """Host and remote programs. Reading programs, transports, tunnels and connection tests are not outward."""
-    flags, rest = matched.parsed.flags, list(matched.parsed.positionals)
+    """Host and remote programs. Programs that only read, transports, tunnels and connection tests are not outward."""
+    given: list[str] = list(matched.call.words[1:])
+    words = given
     if matched.call.program == "sshpass":
-        rest = rest[rest.index("ssh") + 1 :] if "ssh" in rest else rest
-    if not rest or flags & {"-V", "-Q", "-G", "-N", "-O", "-s"}:
+        words = words[words.index("ssh") + 1 :] if "ssh" in words else words
+    own, rest = _until_word(matched.rule, words)
+    after, rest = _until_word(matched.rule, rest[1:], host=rest[:1])  # options may follow the host
+    parsed = rules.parse(matched.rule, [*own, *after])
+    if not rest or parsed.flags & {"-V", "-Q", "-G", "-N", "-O", "-s"}:
         return None
     host, command = rest[0], " ".join(rest[1:])
-    # Options may follow the host; those of the remote command are not ours to sort.
-    given: list[str] = list(matched.call.words[1:])
-    if host in given:
-        command = " ".join(given[given.index(host) + 1 :])
-    if _TRANSPORT.match(command) or (not command and host.startswith("git@")):
+    if (_TRANSPORT.match(command) and not _MORE.search(command)) or (not command and host.startswith("git@")):
+        return None
+    if remote_words.only_read(command) and all(word.known for word in matched.call.words):
         return None
     programs = [os.path.basename(part.split()[0]) for part in re.split(r"[;&|\n]+", command) if part.split()]
     programs = [program for program in programs if program != "cd"]
-    if programs and all(program in _READING for program in programs) and ">" not in command:
-        return None
-    user = matched.parsed.option("l")
+    user = parsed.option("l")
     host = f"{user}@{host}" if user and "@" not in host else host
-    port = matched.parsed.option("p")
+    port = parsed.option("p")
     signature = joined(
         "ssh", host.removeprefix("ssh://") + (f":{port}" if port and port != "22" else ""), *programs
     )
@@ -124,6 +121,14 @@ def ssh(matched: Matched) -> Target | None:
     return Target(
         signature, content=content.of(words=command.encode("utf-8", "surrogatepass")) if is_whole else ""
     )
+
+
+def _until_word(rule: Rule, words: Sequence[str], host: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """The options that these words begin with; and `host`, with the words from the first one on that is none."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        at += 2 if words[at] in rule.values else 1
+    return list(words[:at]), [*host, *words[at:]]
 
 
 _REMOTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://\S+|[^/\s:][^/\s:]*::?\S*)")
@@ -150,7 +155,12 @@ def copy(matched: Matched) -> Target | None:
         return Target(joined("rclone", rest[0], rest[-1]), content=_words_of(matched)) if is_far else None
     if len(rest) < 2 or not _REMOTE.fullmatch(rest[-1]):
         return None
-    if matched.call.program == "rsync" and any(_SHORT_N.fullmatch(flag) for flag in matched.parsed.flags):
+    flags = matched.parsed.flags
+    if (
+        matched.call.program == "rsync"
+        and any(map(_SHORT_N.fullmatch, flags))
+        and not flags & {"--no-n", "--no-dry-run"}
+    ):
         return None
     sent = _words_of(matched, whole=_sends_files(matched, rest[:-1]))
     return Target(joined(matched.call.program, rest[-1]), content=sent, hosts=_copied_between(matched))

@@ -1,9 +1,10 @@
 """Reads branch and remotes from a repository's own files, without running git.
-Includes, conditional configuration and the ref format `reftable` are not followed: the answer is then "unknown".
+The ref format `reftable` is not followed: the answer is then "unknown". Of an include with a condition only aliases count.
 """
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
@@ -11,6 +12,12 @@ from urllib.parse import urlsplit, urlunsplit
 FILE_MAX = 1 << 20
 PARENTS_MAX = 64
 SYMBOLIC_MAX = 5
+INCLUDES_MAX = 10  # as deep as git follows them
+GIVEN_MAX = 16  # of GIT_CONFIG_COUNT
+
+Key = tuple[str, str, str]  # section, its name, key
+Config = dict[Key, str]
+Entries = list[tuple[Key, str]]  # in the order in which git reads them
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SECTION = re.compile(r"\[([A-Za-z0-9.-]+)(?:\s+\"((?:[^\"\\]|\\.)*)\")?\]\s*(.*)")
@@ -111,20 +118,77 @@ def _open(top: str, folder: str, environment: Mapping[str, str]) -> Repository |
     common = _read(os.path.join(folder, "commondir")).strip()
     common = os.path.normpath(os.path.join(folder, common)) if common else folder
     branch = head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
-    config: dict[tuple[str, str, str], str] = {}
-    if home := environment.get("HOME"):
-        settings = environment.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-        config |= _config(os.path.join(settings, "git", "config"))
-        config |= _config(os.path.join(home, ".gitconfig"))
-    config |= _config(os.path.join(common, "config"))
-    return Repository(top, folder, common, "" if branch.startswith(".") else branch, config)
+    entries = _user_entries(environment)
+    for path in (os.path.join(common, "config"), os.path.join(folder, "config.worktree")):
+        entries += _entries(path, environment.get("HOME", ""))
+    config_here = _config([*entries, *_given_entries(environment)])
+    return Repository(top, folder, common, "" if branch.startswith(".") else branch, config_here)
 
 
-def _config(path: str) -> dict[tuple[str, str, str], str]:
+def of_the_user(environment: Mapping[str, str]) -> Config:
+    """What git reads outside of any repository."""
+    return _config(_user_entries(environment))
+
+
+def from_environment(environment: Mapping[str, str]) -> Config:
+    """What GIT_CONFIG_COUNT and GIT_CONFIG_PARAMETERS say, which goes before every file."""
+    return _config(_given_entries(environment))
+
+
+def config(path: str) -> Config:
+    """What a file says, with the files that it includes."""
+    return _config(_entries(path))
+
+
+def _config(entries: Entries) -> Config:
     """Of a key that is given several times the last value, as git has it. A remote has all its addresses: `url`, `url 2`, …"""
-    found: dict[tuple[str, str, str], str] = {}
+    found = Config()
+    given = Counter[Key]()
+    for (section, name, key), value in entries:
+        given[(section, name, key)] += 1
+        number = given[(section, name, key)] if key in ("url", "pushurl") else 1
+        found[(section, name, key if number == 1 else f"{key} {number}")] = value
+    return found
+
+
+def _user_entries(environment: Mapping[str, str]) -> Entries:
+    home = environment.get("HOME", "")
+    settings = environment.get("XDG_CONFIG_HOME") or (os.path.join(home, ".config") if home else "")
+    files = [environment.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig"]
+    if given := environment.get("GIT_CONFIG_GLOBAL"):
+        files.append(given)
+    else:
+        files += [os.path.join(settings, "git", "config")] if settings else []
+        files += [os.path.join(home, ".gitconfig")] if home else []
+    return [entry for path in files for entry in _entries(path, home)]
+
+
+def _given_entries(environment: Mapping[str, str]) -> Entries:
+    found: Entries = []
+    count = environment.get("GIT_CONFIG_COUNT", "")
+    for number in range(min(int(count), GIVEN_MAX) if re.fullmatch("[0-9]{1,4}", count) else 0):
+        key = environment.get(f"GIT_CONFIG_KEY_{number}", "")
+        found += _keyed(key, environment.get(f"GIT_CONFIG_VALUE_{number}", ""))
+    for quoted in re.findall(
+        r"'((?:[^']|'\\'')*)'(?!=)", environment.get("GIT_CONFIG_PARAMETERS", "").replace("'='", "=")
+    ):
+        key, _, value = quoted.partition("=")
+        found += _keyed(key, value)
+    return found
+
+
+def _keyed(key: str, value: str) -> Entries:
+    """`remote.origin.url` in its three parts."""
+    section, _, rest = key.partition(".")
+    name, _, last = rest.rpartition(".")
+    return [((section.lower(), name, last.lower()), value)] if last else []
+
+
+def _entries(path: str, home: str = "", depth: int = 0) -> Entries:
+    """What a file says, in its order, with the files that it includes."""
+    found: Entries = []
     section, name = "", ""
-    for line in _read(path).splitlines():
+    for line in _read(path).replace("\\\n", "").splitlines():
         line = line.strip()
         if head := _SECTION.match(line):
             section, name = head[1].lower(), re.sub(r"\\(.)", r"\1", head[2] or "")
@@ -132,13 +196,14 @@ def _config(path: str) -> dict[tuple[str, str, str], str]:
         if not line or line[0] in "#;":
             continue
         key, _, value = line.partition("=")
-        value = re.sub(r"\s+[#;].*", "", value).strip()
+        key, value = key.strip().lower(), re.sub(r"\s+[#;].*", "", value).strip()
         if len(value) > 1 and value[0] == value[-1] == '"':
             value = value[1:-1]
-        key = key.strip().lower()
-        if key in ("url", "pushurl") and (section, name, key) in found:
-            key = f"{key} {len(found)}"
-        found[(section, name, key)] = value
+        if section.startswith("include") and key == "path" and depth < INCLUDES_MAX:
+            value = os.path.join(home, value[2:]) if value[:2] == "~/" else value
+            more = _entries(os.path.join(os.path.dirname(path), value), home, depth + 1)
+            found += more if section == "include" else [entry for entry in more if entry[0][0] == "alias"]
+        found.append(((section, name, key), value))
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
 
-from outlast.agents.outward.targets import body as http_body, forge, hosts
+from outlast.agents.outward.targets import body as http_body, forge, hosts, wget
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target, is_known, joined
 from outlast.agents.outward.targets.url_globs import globbed
 
@@ -41,9 +41,11 @@ def resolve(matched: Matched) -> Target | None:
         request = _curl(matched.call.words[1:])
         if own := _curlrc(matched):
             request.asides.append(own)
-            request.elsewhere = request.elsewhere or _leads_elsewhere(own)
+            options = _options_in(own)
+            request.elsewhere = request.elsewhere or options is None or bool(_ELSEWHERE_WORD.search(options))
+            request.unseen = request.unseen or bool(_SENDING_WORD.search(options or ""))
     elif program == "wget":
-        request = _wget(matched.call.words[1:])
+        request = _wget(matched)
     else:
         request = _httpie(matched.call.words[1:], program, fed=matched.call.fed)
     target = _target(matched, request)
@@ -125,6 +127,8 @@ def _forge(matched: Matched, method: str, url: str, request: _Request) -> Target
     known = is_known(matched.call, body)
     if matched.call.program == "gh":
         fields: dict[str, object] = dict(value.partition("=")[::2] for _, value in request.data)
+        if query_text := _gh_query(matched, request):
+            fields["query"] = query_text
     else:
         fields = forge.json_object(body)
     if (
@@ -133,7 +137,7 @@ def _forge(matched: Matched, method: str, url: str, request: _Request) -> Target
         and query
     ):
         if "mutation" not in query:
-            return Target("") if known and "$(" not in query else None
+            return Target("") if known and "$(" not in query and query != _UNREAD else None
         names = re.findall(r"[{]\s*(\w+)\s*\(", query)
         return Target(joined(method, _shown(url), *names[:4]))
     target = forge.from_api(method, parts.scheme.lower(), _host(parts), _path(parts.path), fields, known)
@@ -142,6 +146,22 @@ def _forge(matched: Matched, method: str, url: str, request: _Request) -> Target
         params = {**target.probe.params, "api": "", "host": host}
         target = replace(target, probe=ReadBack(target.probe.name, params))
     return target and replace(target, another="held")
+
+
+_UNREAD = "?"
+
+
+def _gh_query(matched: Matched, request: _Request) -> str:
+    """The texts of all its queries: `-F query=@FILE` names a file, and one that we cannot read may change anything."""
+    found = list[str]()
+    for option, field_ in request.data:
+        name, _, value = field_.partition("=")
+        if name == "query" and option == "field" and value.startswith("@"):
+            content = http_body.file_content(matched, value[1:])
+            value = content.decode("utf-8", "replace") if content is not None else _UNREAD
+        if name == "query":
+            found.append(value)
+    return _UNREAD if _UNREAD in found else "\n".join(found)
 
 
 def _probe(matched: Matched, method: str, url: str, request: _Request) -> ReadBack | None:
@@ -236,6 +256,9 @@ _CURL_ASKS = frozenset(
 
 
 _ELSEWHERE_WORD = re.compile(rf"(?m)^\s*-*(?:{'|'.join(map(re.escape, sorted(_CURL_ELSEWHERE)))}|x)\b")
+_SENDING_WORD = re.compile(
+    r"(?m)^\s*-*(?:data|json|form|upload-file|request|config|quote|mail-rcpt)|^\s*-[dFTXKQ]"
+)
 CURLRC_MAX = 64 << 10
 
 
@@ -293,13 +316,13 @@ def _curlrc(matched: Matched) -> str:
     return next((place for place in places if os.access(place, os.R_OK)), "")
 
 
-def _leads_elsewhere(path: str) -> bool:
-    """Whether a file of options may make curl go elsewhere."""
+def _options_in(path: str) -> str | None:
+    """The text of a file of options; None if it cannot be read."""
     try:
         with open(path, errors="replace") as file:
-            return bool(_ELSEWHERE_WORD.search(file.read(CURLRC_MAX)))
+            return file.read(CURLRC_MAX)
     except OSError:
-        return True
+        return None
 
 
 def _curl_long(given: str) -> str:
@@ -334,6 +357,8 @@ def _curl_take(request: _Request, name: str, value: str) -> None:
         request.urls.append(value)
     elif name in ("get", "head"):
         request.get = True
+    elif name in ("no-get", "no-head"):
+        request.get = False
     elif name in ("fail", "fail-with-body"):
         request.sure = True
     elif name in ("no-fail", "no-fail-with-body"):
@@ -388,57 +413,14 @@ def _names_another(header: str) -> bool:
 
 # --- the others -----------------------------------------------------------------------------------------------------
 
-_WGET_VALUES = frozenset(
-    "-O -o -a -i -B -t -T -w -Q -P -U -e -D -A -R -I -X -l --output-document --header --user --password --user-agent "
-    "--referer --tries --timeout --input-file --directory-prefix --load-cookies --save-cookies --ca-certificate".split()
-)
 
-
-def _wget(words: Sequence[str]) -> _Request:
-    request = _Request(sure=True, elsewhere=True)  # it follows redirects unasked, also with a body
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        name, equals, value = word.partition("=")
-        if name in ("--method", "--post-data", "--post-file", "--body-data", "--body-file"):
-            if not equals:
-                value = words[at] if at < len(words) else ""
-                at += 1
-            if name == "--method":
-                request.method = value
-            else:
-                request.data.append(("data-raw" if name.endswith("-data") else name[2:], value))
-        elif name in _WGET_SENT or word in _WGET_VALUES:
-            if not equals:
-                value = words[at] if at < len(words) else ""
-                at += 1
-            _wget_take(request, name, value)
-        elif not word.startswith("-"):
-            request.urls.append(word)
-    return request
-
-
-_WGET_SENT = (
-    "--header",
-    "--user",
-    "--password",
-    "--http-user",
-    "--http-password",
-    "--load-cookies",
-    "--referer",
-    "--user-agent",
-    "-U",
-)
-
-
-def _wget_take(request: _Request, name: str, value: str) -> None:
-    if name == "--header":
-        request.headers.append(value)
-    elif name == "--load-cookies":
-        request.asides.append(value)
-    elif name in _WGET_SENT:
-        request.aside.append(f"{name} {value}")
+def _wget(matched: Matched) -> _Request:
+    found = wget.asked(matched.call.words[1:], matched.call.environment)
+    # It follows redirects unasked, also with a body.
+    return _Request(
+        found.urls, found.data, headers=found.headers, aside=found.aside, asides=found.asides,
+        method=found.method, unseen=found.unseen, elsewhere=True, sure=not found.unseen,
+    )  # fmt: skip
 
 
 _HTTPIE_VALUES = frozenset(

@@ -24,7 +24,7 @@ def _hosts(matched: Matched) -> tuple[str, ...]:
     call, parsed = matched.call, matched.parsed
     given = [*(call.environment.get(name, "") for name in ELSEWHERE), *map(parsed.option, _OPTIONS)]
     if parsed.flags & _FLAGS or any(value and not value.startswith("unix://") for value in given):
-        return ()
+        return ()  # `--output` too: its value may name a registry of its own
     if "--push" in parsed.flags and matched.command[-1] == "build":
         named = parsed.options.get("tag", ())
     else:

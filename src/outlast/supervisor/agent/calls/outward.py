@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import msgspec
 from outlast import settings
 from outlast.agents.outward import probes, rules
 from outlast.agents.outward.classify import VARIABLES, Outward, ReadBack, classify, classify_argv
-from outlast.core.secrets import mask
+from outlast.core.secrets import mask_words
 from outlast.errors import DidNotHappen, UsageError
 from outlast.probes import CannotTell, Happened
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
@@ -125,19 +125,12 @@ def _outward(outside: OutwardCall) -> Outward:
 
 def _kept(found: Outward) -> OutwardCall:
     """The record of this act, without the secrets in its words."""
-    words = tuple(_masked(found.words, at) for at in range(len(found.words)))
+    words = tuple(mask_words(found.words)[0])
     probe = {} if found.probe is None else {"name": found.probe.name, "params": _plain(found.probe.params)}
     return OutwardCall(
         str(found.kind), str(found.signature), words, str(found.cwd), probe,
         sure=found.sure, content=found.content, another=found.another, apart=found.apart,
     )  # fmt: skip
-
-
-def _masked(words: Sequence[str], at: int) -> str:
-    """One word, masked as it would be after the program and the option before it: `-u me:…` is known by these."""
-    before = f"{words[0]} {words[at - 1]} " if at > 1 else ""
-    text = mask(before + words[at])[0]
-    return str(text[len(before) :] if text.startswith(before) else mask(words[at])[0])
 
 
 def _plain(value: Any) -> Any:

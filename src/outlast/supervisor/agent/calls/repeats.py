@@ -141,7 +141,7 @@ class Holds:
         """The text about a call that outlast recorded as `effect` and held, because it may repeat an earlier one."""
         return (
             f"outlast holds this call: it may be effect {about} again, which was made before. If it is: `{self._settle} {effect} "
-            "--happened`, and it counts as done (--result TEXT: what it prints). If it is another one: "
+            "--happened`, and it counts as done (with --result '\"TEXT\"', it prints TEXT). If it is another one: "
             f"`{self._settle} {effect} --did-not`, and it is made. Then start the command again."
         )
 

@@ -1,0 +1,1 @@
+"""What stands among the words of commands."""
