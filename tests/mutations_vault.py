@@ -28,6 +28,13 @@ MUTANTS = (
         (f"{VAULT}::test_where_packs_cannot_be_linked_what_is_needed_is_copied",),
     ),
     Mutant(
+        "many loose objects are thought to be there",
+        "workspace/vault/bring_in.py",
+        "        return [oid for oid in oids if oid not in there]\n",
+        "        return [oid for oid in oids if oid in there]\n",
+        (f"{VAULT}::test_many_loose_objects_come_into_the_pack_of_the_first_save",),
+    ),
+    Mutant(
         "alternates are not looked at",
         "workspace/vault/sources.py",
         "        todo += [(each, depth + 1) for each in _alternates(Path(real))]\n",

@@ -15,6 +15,7 @@ from outlast.workspace import saves
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.compact import repack
 from outlast.workspace.compact.repack import consolidate
+from outlast.workspace.git.packs import read_pack_index
 from outlast.workspace.restore import recreate, restore
 from outlast.workspace.types import Save
 from outlast.workspace.vault import bring_in, identity
@@ -114,7 +115,10 @@ ODD = {
     "replaced objects": "git replace HEAD $(git commit-tree -m r HEAD^{tree})",
     "a damaged loose object": "o=$(git hash-object -w --stdin <<< lost); chmod u+w .git/objects/${o:0:2}/${o:2}; : > .git/objects/${o:0:2}/${o:2}",
     "many loose objects": "mkdir many; for i in $(seq 400); do echo $i > many/$i; done; git add many",
+    "many loose objects and a damaged one": "mkdir many; for i in $(seq 400); do echo $i > many/$i; done; git add many; o=$(git hash-object -w --stdin <<< lost); chmod u+w .git/objects/${o:0:2}/${o:2}; head -c 9 /dev/zero > .git/objects/${o:0:2}/${o:2}",
     "a big loose object": "head -c 9000000 /dev/urandom > big; git add big",
+    "a loose object of big content": "head -c 9000000 /dev/zero > big; git add big",
+    "big loose objects and a damaged one": "head -c 9000000 /dev/urandom > big; git add big; head -c 9000000 /dev/urandom > lost; o=$(git hash-object -w lost); rm lost; o=.git/objects/${o:0:2}/${o:2}; chmod u+w $o; truncate -s 8900000 $o",
 }  # fmt: skip
 
 
@@ -130,6 +134,15 @@ def test_the_vault_is_whole_of(name: str, place: Workspace) -> None:
     place.restore(save, force=True)
     assert place.files() == files
     place.sh("git log --oneline; git status")
+
+
+def test_many_loose_objects_come_into_the_pack_of_the_first_save(place: Workspace) -> None:
+    place.sh("mkdir many; for i in $(seq 400); do echo $i > many/$i; done; git add many; git commit -qm many")
+    place.save("beat")
+    (ours,) = place.saver.repo().packs.glob("*.idx")
+    assert set(place.sh("git rev-list --objects --all --no-object-names").decode().split()) < set(
+        read_pack_index(ours)
+    )
 
 
 def test_what_is_brought_in_is_not_looked_at_again(place: Workspace) -> None:
