@@ -56,6 +56,27 @@ MUTANTS = (
         (f"{VAULT}::test_a_repository_that_moved_finds_its_vault_and_a_copy_gets_its_own",),
     ),
     Mutant(
+        "a repository that moved to another file system is not known",
+        "workspace/vault/identity.py",
+        "    if len(elsewhere) == 1:",
+        "    if False:",
+        (f"{VAULT}::test_a_repository_that_moved_to_another_file_system_finds_its_vault",),
+    ),
+    Mutant(
+        "a clone takes any vault of its history",
+        "workspace/vault/identity.py",
+        "    if len(elsewhere) == 1:",
+        "    if elsewhere:",
+        (f"{VAULT}::test_a_vault_that_another_may_claim_is_not_taken_by_a_clone",),
+    ),
+    Mutant(
+        "a clone takes the vault of a folder that lost its repository",
+        "workspace/vault/identity.py",
+        "    return all(\n        _is_absent(raw(folder))",
+        "    return True or all(\n        _is_absent(raw(folder))",
+        (f"{VAULT}::test_a_vault_that_another_may_claim_is_not_taken_by_a_clone",),
+    ),
+    Mutant(
         "a vault is open to others",
         "store/durable.py",
         "        folder.mkdir(mode=0o700, exist_ok=True)\n",

@@ -196,6 +196,51 @@ def test_a_repository_that_moved_finds_its_vault_and_a_copy_gets_its_own(
         each.close()
 
 
+def move_to_other_disk(place: Workspace, to: Path) -> Workspace:
+    """As `mv` does it to another file system: every file is another one."""
+    place.close()
+    shutil.copytree(place.folder, to, symlinks=True)
+    shutil.rmtree(place.folder)
+    return Workspace(to, place.state)
+
+
+def test_a_repository_that_moved_to_another_file_system_finds_its_vault(
+    place: Workspace, tmp_path: Path
+) -> None:
+    place.sh("git worktree add -q ../linked other")
+    linked = Workspace(tmp_path / "linked", place.state)
+    linked.save("beat", run="r2")
+    save = place.save("beat")
+    first = vault(place)
+    moved = move_to_other_disk(place, tmp_path / "moved")
+    assert vault(moved) == first
+    assert moved.held(moved.save("beat")).previous == save.commit
+    moved.sh("git worktree repair ../linked")
+    linked.anew()
+    assert vault(linked) == first
+    moved.close()
+    linked.close()
+
+
+def test_a_vault_that_another_may_claim_is_not_taken_by_a_clone(place: Workspace, tmp_path: Path) -> None:
+    place.save("beat")
+    place.sh("git clone -q . ../second; git clone -q . ../third; git clone -q . ../fourth")
+    second = Workspace(tmp_path / "second", place.state)
+    second.save("beat")
+    first, theirs = vault(place), vault(second)
+    assert first != theirs
+    shutil.rmtree(place.folder / ".git")
+    third = Workspace(tmp_path / "third", place.state)
+    assert vault(third) not in (first, theirs), "the folder whose .git is gone may get it back"
+    third.close()
+    for each in (place, second, third):
+        each.close()
+        shutil.rmtree(each.folder)
+    fourth = Workspace(tmp_path / "fourth", place.state)
+    assert vault(fourth) not in (first, theirs), "it could be any of them"
+    fourth.close()
+
+
 def test_a_repository_made_anew_in_its_place_keeps_its_vault_unless_it_names_objects_otherwise(
     place: Workspace,
 ) -> None:
