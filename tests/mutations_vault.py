@@ -77,6 +77,13 @@ MUTANTS = (
         (f"{VAULT}::test_a_vault_that_another_may_claim_is_not_taken_by_a_clone",),
     ),
     Mutant(
+        "nobody hears what a partial clone lacks",
+        "workspace/vault/partial.py",
+        "    if not lacking:\n",
+        "    if lacking:\n",
+        (f"{VAULT}::test_a_save_names_what_a_partial_clone_lacks",),
+    ),
+    Mutant(
         "a vault is open to others",
         "store/durable.py",
         "        folder.mkdir(mode=0o700, exist_ok=True)\n",

@@ -145,6 +145,21 @@ def test_many_loose_objects_come_into_the_pack_of_the_first_save(place: Workspac
     )
 
 
+def test_a_save_names_what_a_partial_clone_lacks(place: Workspace) -> None:
+    old = place.sh("git rev-parse HEAD:c").decode().strip()
+    place.sh("echo other > c; git commit -qam three")
+    assert not place.save().warning
+    place.close()
+    shutil.rmtree(place.state)
+    place.sh(ODD["a partial clone"])
+    place.anew()
+    save = place.save("beat")
+    assert f"lack 1 object of its history ({old[:12]})" in save.warning
+    assert place.held(save).meta.warning == save.warning
+    place.write("c", b"more\n")
+    assert not place.save("beat").warning
+
+
 def test_what_is_brought_in_is_not_looked_at_again(place: Workspace) -> None:
     place.save("beat")
     first = bring_in.load(vault(place))
