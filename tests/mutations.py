@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 CRASH = "tests/crash"
+FLUSHES = "tests/workspace/test_flushes.py::test_a_later_save_flushes_its_pack_and_ref_and_nothing_else"
 RUNS = "tests/runs"
 SUPERVISOR = "tests/supervisor"
 KILLED = f"{CRASH}/test_saves_killed.py"
@@ -119,6 +120,30 @@ MUTANTS = (
         "        os.fsync(self._fd)\n",
         "",
         (f"{CRASH}/test_saves_powercut.py::test_a_save_that_returned_survives_any_later_cut",),
+    ),
+    Mutant(
+        "a save's pack index without fsync",
+        "workspace/git/packs.py",
+        "        os.fsync(index_fd)\n",
+        "",
+        (
+            f"{FLUSHES}[change-each0]",
+            f"{CRASH}/test_saves_powercut.py::test_a_save_that_returned_survives_any_later_cut",
+        ),
+    ),
+    Mutant(
+        "a save's pack without fsync of its folder",
+        "workspace/git/packs.py",
+        "        sync_folder(self._folder)\n        return Pack",
+        "        return Pack",
+        (f"{FLUSHES}[change-each0]",),
+    ),
+    Mutant(
+        "a ref's value without fsync",
+        "workspace/git/refs.py",
+        "        os.write(fd, data)\n        os.fsync(fd)\n",
+        "        os.write(fd, data)\n",
+        (f"{FLUSHES}[change-each0]",),
     ),
     Mutant(
         "a ref's name without fsync of its folder",

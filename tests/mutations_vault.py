@@ -28,6 +28,13 @@ MUTANTS = (
         (f"{VAULT}::test_where_packs_cannot_be_linked_what_is_needed_is_copied",),
     ),
     Mutant(
+        "many loose objects are thought to be there",
+        "workspace/vault/bring_in.py",
+        "        return [oid for oid in oids if oid not in there]\n",
+        "        return [oid for oid in oids if oid in there]\n",
+        (f"{VAULT}::test_many_loose_objects_come_into_the_pack_of_the_first_save",),
+    ),
+    Mutant(
         "alternates are not looked at",
         "workspace/vault/sources.py",
         "        todo += [(each, depth + 1) for each in _alternates(Path(real))]\n",
@@ -47,6 +54,34 @@ MUTANTS = (
         "        if roots.intersection(each[1].roots):\n",
         "        if roots.intersection(()):\n",
         (f"{VAULT}::test_a_repository_that_moved_finds_its_vault_and_a_copy_gets_its_own",),
+    ),
+    Mutant(
+        "a repository that moved to another file system is not known",
+        "workspace/vault/identity.py",
+        "    if len(elsewhere) == 1:",
+        "    if False:",
+        (f"{VAULT}::test_a_repository_that_moved_to_another_file_system_finds_its_vault",),
+    ),
+    Mutant(
+        "a clone takes any vault of its history",
+        "workspace/vault/identity.py",
+        "    if len(elsewhere) == 1:",
+        "    if elsewhere:",
+        (f"{VAULT}::test_a_vault_that_another_may_claim_is_not_taken_by_a_clone",),
+    ),
+    Mutant(
+        "a clone takes the vault of a folder that lost its repository",
+        "workspace/vault/identity.py",
+        "    return all(\n        _is_absent(raw(folder))",
+        "    return True or all(\n        _is_absent(raw(folder))",
+        (f"{VAULT}::test_a_vault_that_another_may_claim_is_not_taken_by_a_clone",),
+    ),
+    Mutant(
+        "nobody hears what a partial clone lacks",
+        "workspace/vault/partial.py",
+        "    if not lacking:\n",
+        "    if lacking:\n",
+        (f"{VAULT}::test_a_save_names_what_a_partial_clone_lacks",),
     ),
     Mutant(
         "a vault is open to others",

@@ -28,6 +28,7 @@ BIG_FILES, BIG_BYTES = 3, 100_000_000
 MEMORY_MAX_MB = 16.0
 DISK_MAX = 0.25
 BRING_IN_MAX_MS = 300.0
+LOOSE_MAX_MS = 1_000.0  # each is read, checked and written
 COMMITS_BYTES = 100_000_000
 
 Times = dict[str, list[float]]
@@ -83,6 +84,8 @@ def measure(bench: Bench) -> Section:
     section.bars = bars(cells, index, big, memory_mb, disk)
     linked_ms = statistics.median(brought["linked"])
     section.bars.append(Bar("a packed history brought in by link", linked_ms, BRING_IN_MAX_MS, "ms"))
+    loose_ms = statistics.median(brought["loose"])
+    section.bars.append(Bar("20,000 loose objects brought in", loose_ms, LOOSE_MAX_MS, "ms"))
     return section
 
 
@@ -250,10 +253,13 @@ def measure_disk(bench: Bench) -> dict[str, float]:
 
 
 def measure_bring_in(bench: Bench) -> dict[str, list[float]]:
-    """What the first save of a repository pays for its history: by link, and by copy, as to another file system."""
+    """What the first save of a repository pays for its history: loose, by link, and by copy, as to another file system."""
     place = bench.folder("history")
     trees.make(place / "source", 20_000)
-    spent: dict[str, list[float]] = {"linked": [], "copied": []}
+    spent: dict[str, list[float]] = {"loose": [], "linked": [], "copied": []}
+    make_loose(place / "source", place / "packs")
+    for turn in range(bench.rounds_of(full=5, quick=2)):
+        spent["loose"].append(bring_in_ms(place, f"loose-{turn}"))
     for commit in range(bench.pick(full=10, quick=2)):
         fill([place / "source" / "big"], COMMITS_BYTES)
         trees.git(place / "source", "add", "-A")
@@ -264,6 +270,14 @@ def measure_bring_in(bench: Bench) -> dict[str, list[float]]:
             spent[how].append(bring_in_ms(place, f"{how}-{turn}", copied=how == "copied"))
     shutil.rmtree(place)
     return spent
+
+
+def make_loose(folder: Path, room: Path) -> None:
+    """Take all objects of a repository out of its packs."""
+    (folder / ".git" / "objects" / "pack").rename(room)
+    for pack in room.glob("*.pack"):
+        with pack.open("rb") as file:
+            subprocess.run(["git", "unpack-objects", "-q"], cwd=folder, stdin=file, check=True)
 
 
 def bring_in_ms(place: Path, name: str, *, copied: bool = False) -> float:

@@ -266,14 +266,25 @@ def before_operations(act: Callable[[], None], names: tuple[str, ...] = OPERATIO
 
 
 class _WithoutFsync:
-    """The module os for one of ours, in which flushing does nothing."""
+    """The module os for one of ours, in which flushing does nothing, or nothing for files of one ending."""
+
+    def __init__(self, ending: str = "") -> None:
+        self._ending = ending
 
     def __getattr__(self, name: str) -> Any:
-        return (lambda _: None) if name == "fsync" else getattr(os, name)
+        return self._flush if name == "fsync" else getattr(os, name)
+
+    def _flush(self, fd: int) -> None:
+        if not os.readlink(f"/proc/self/fd/{fd}").endswith(self._ending):
+            os.fsync(fd)
 
 
 def _no_pack_fsync() -> None:
     packs.os = _WithoutFsync()  # type: ignore[assignment]
+
+
+def _no_index_fsync() -> None:
+    packs.os = _WithoutFsync(".idx")  # type: ignore[assignment]
 
 
 def _no_pack_folder_fsync() -> None:
@@ -290,6 +301,7 @@ def _no_ref_folder_fsync() -> None:
 
 WITHOUT: dict[str, Callable[[], None]] = {
     "pack fsync": _no_pack_fsync,
+    "pack index fsync": _no_index_fsync,
     "pack folder fsync": _no_pack_folder_fsync,
     "ref fsync": _no_ref_fsync,
     "ref folder fsync": _no_ref_folder_fsync,

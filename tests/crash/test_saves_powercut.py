@@ -160,6 +160,7 @@ def lost_without(disk: LoopDisk, judge: Judge, name: str, *, neighbour: bool, **
     ("name", "kind"),
     [
         ("pack fsync", "beat"),
+        ("pack index fsync", "beat"),
         ("ref fsync", "emergency"),
         ("ref folder fsync", "emergency"),
     ],

@@ -15,6 +15,7 @@ from outlast.workspace import saves
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.compact import repack
 from outlast.workspace.compact.repack import consolidate
+from outlast.workspace.git.packs import read_pack_index
 from outlast.workspace.restore import recreate, restore
 from outlast.workspace.types import Save
 from outlast.workspace.vault import bring_in, identity
@@ -114,7 +115,10 @@ ODD = {
     "replaced objects": "git replace HEAD $(git commit-tree -m r HEAD^{tree})",
     "a damaged loose object": "o=$(git hash-object -w --stdin <<< lost); chmod u+w .git/objects/${o:0:2}/${o:2}; : > .git/objects/${o:0:2}/${o:2}",
     "many loose objects": "mkdir many; for i in $(seq 400); do echo $i > many/$i; done; git add many",
+    "many loose objects and a damaged one": "mkdir many; for i in $(seq 400); do echo $i > many/$i; done; git add many; o=$(git hash-object -w --stdin <<< lost); chmod u+w .git/objects/${o:0:2}/${o:2}; head -c 9 /dev/zero > .git/objects/${o:0:2}/${o:2}",
     "a big loose object": "head -c 9000000 /dev/urandom > big; git add big",
+    "a loose object of big content": "head -c 9000000 /dev/zero > big; git add big",
+    "big loose objects and a damaged one": "head -c 9000000 /dev/urandom > big; git add big; head -c 9000000 /dev/urandom > lost; o=$(git hash-object -w lost); rm lost; o=.git/objects/${o:0:2}/${o:2}; chmod u+w $o; truncate -s 8900000 $o",
 }  # fmt: skip
 
 
@@ -130,6 +134,30 @@ def test_the_vault_is_whole_of(name: str, place: Workspace) -> None:
     place.restore(save, force=True)
     assert place.files() == files
     place.sh("git log --oneline; git status")
+
+
+def test_many_loose_objects_come_into_the_pack_of_the_first_save(place: Workspace) -> None:
+    place.sh("mkdir many; for i in $(seq 400); do echo $i > many/$i; done; git add many; git commit -qm many")
+    place.save("beat")
+    (ours,) = place.saver.repo().packs.glob("*.idx")
+    assert set(place.sh("git rev-list --objects --all --no-object-names").decode().split()) < set(
+        read_pack_index(ours)
+    )
+
+
+def test_a_save_names_what_a_partial_clone_lacks(place: Workspace) -> None:
+    old = place.sh("git rev-parse HEAD:c").decode().strip()
+    place.sh("echo other > c; git commit -qam three")
+    assert not place.save().warning
+    place.close()
+    shutil.rmtree(place.state)
+    place.sh(ODD["a partial clone"])
+    place.anew()
+    save = place.save("beat")
+    assert f"lack 1 object of its history ({old[:12]})" in save.warning
+    assert place.held(save).meta.warning == save.warning
+    place.write("c", b"more\n")
+    assert not place.save("beat").warning
 
 
 def test_what_is_brought_in_is_not_looked_at_again(place: Workspace) -> None:
@@ -181,6 +209,51 @@ def test_a_repository_that_moved_finds_its_vault_and_a_copy_gets_its_own(
     assert moved.held(moved.save("beat")).previous
     for each in (moved, copied):
         each.close()
+
+
+def move_to_other_disk(place: Workspace, to: Path) -> Workspace:
+    """As `mv` does it to another file system: every file is another one."""
+    place.close()
+    shutil.copytree(place.folder, to, symlinks=True)
+    shutil.rmtree(place.folder)
+    return Workspace(to, place.state)
+
+
+def test_a_repository_that_moved_to_another_file_system_finds_its_vault(
+    place: Workspace, tmp_path: Path
+) -> None:
+    place.sh("git worktree add -q ../linked other")
+    linked = Workspace(tmp_path / "linked", place.state)
+    linked.save("beat", run="r2")
+    save = place.save("beat")
+    first = vault(place)
+    moved = move_to_other_disk(place, tmp_path / "moved")
+    assert vault(moved) == first
+    assert moved.held(moved.save("beat")).previous == save.commit
+    moved.sh("git worktree repair ../linked")
+    linked.anew()
+    assert vault(linked) == first
+    moved.close()
+    linked.close()
+
+
+def test_a_vault_that_another_may_claim_is_not_taken_by_a_clone(place: Workspace, tmp_path: Path) -> None:
+    place.save("beat")
+    place.sh("git clone -q . ../second; git clone -q . ../third; git clone -q . ../fourth")
+    second = Workspace(tmp_path / "second", place.state)
+    second.save("beat")
+    first, theirs = vault(place), vault(second)
+    assert first != theirs
+    shutil.rmtree(place.folder / ".git")
+    third = Workspace(tmp_path / "third", place.state)
+    assert vault(third) not in (first, theirs), "the folder whose .git is gone may get it back"
+    third.close()
+    for each in (place, second, third):
+        each.close()
+        shutil.rmtree(each.folder)
+    fourth = Workspace(tmp_path / "fourth", place.state)
+    assert vault(fourth) not in (first, theirs), "it could be any of them"
+    fourth.close()
 
 
 def test_a_repository_made_anew_in_its_place_keeps_its_vault_unless_it_names_objects_otherwise(

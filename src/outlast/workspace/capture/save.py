@@ -49,7 +49,7 @@ from outlast.workspace.types import (
     raw,
     text,
 )
-from outlast.workspace.vault import bring_in
+from outlast.workspace.vault import bring_in, partial as partial_clone
 from outlast.workspace.vault.bring_in import BringIn, Tips
 
 if TYPE_CHECKING:
@@ -491,7 +491,11 @@ class SaveInProgress:
         return ([found.commit], found.meta.number) if found is not None else ([], 0)
 
     def _warning(self, memory: stat_cache.Memo) -> str:
-        return capture_meta.warning(memory, self._findings, self._editor, self._findings.missed, self._repo)
+        said = capture_meta.warning(memory, self._findings, self._editor, self._findings.missed, self._repo)
+        begins = not memory.commit and self._head.oid  # later saves lack no more than the first
+        return "; ".join(
+            filter(None, [said, partial_clone.warning(self._repo, [self._head.oid]) if begins else ""])
+        )
 
     def _ref(self, at: datetime) -> str:
         name = ref = saves.ref_of(self._purpose.run, self._purpose.kind, at)

@@ -117,9 +117,13 @@ class PackWriter:
     def add(self, kind: str, data: bytes) -> str:
         """Write an object unless it is here already or known; return its oid."""
         oid = self._new(b"%b %d\0%b" % (kind.encode(), len(data), data)).hexdigest()
+        self.add_named(oid, kind, data)
+        return oid
+
+    def add_named(self, oid: str, kind: str, data: bytes) -> None:
+        """Write an object whose oid the caller has computed, unless it is here already or known."""
         if not self._has(oid):
             self._append(oid, _KINDS[kind], data)
-        return oid
 
     def add_file(self, path: bytes, *, expect: os.stat_result, dir_fd: int | None = None) -> str:
         """Write a regular file's raw bytes, as they were when `expect` was its stat; return their oid.

@@ -100,7 +100,9 @@ def of_repository(vaults: Path, common_dir: Path, form: str, folder: Path, known
 def _found(
     vaults: Path, common_dir: Path, form: str, folder: Path, place: os.stat_result
 ) -> tuple[Path, Owner] | None:
-    """By its path; else, because it moved, by its inode and root commits; else the folder's, whose repository is gone."""
+    """By its path; else, because it moved, by inode and root commits, or, as its inode is another on another file system,
+    by root commits alone; else the folder's, whose repository is gone.
+    """
     there = [(vault, owner) for vault, owner in all_vaults(vaults) if git_dir_form(vault) == form]
     name = text(common_dir)
     at_path = [each for each in there if each[1].common_dir == name]
@@ -110,10 +112,14 @@ def _found(
     moved = [
         each for each in there if was in each[1].before or (each[1].is_at(place) and not _is_there(each[1]))
     ]
-    roots = set(roots_of(common_dir)) if moved else set()
+    free = [each for each in there if _is_unclaimed(each[1])]
+    roots = set(roots_of(common_dir)) if moved or free else set()
     for each in moved:
         if roots.intersection(each[1].roots):
             return each
+    elsewhere = [each for each in free if roots.intersection(each[1].roots)]
+    if len(elsewhere) == 1:  # of two clones of one repository, nobody could say which it was
+        return elsewhere[0]
     shown = text(folder)
     before = [each for each in there if shown in each[1].folders]
     return next(
@@ -126,6 +132,30 @@ def _is_there(owner: Owner) -> bool:
     """Whether the repository is still where it was last seen."""
     with contextlib.suppress(OSError):
         return owner.is_at(os.stat(raw(owner.common_dir)))
+    return False
+
+
+def _is_unclaimed(owner: Owner) -> bool:
+    """Whether the repository of a vault is gone, and so are its folders: one without `.git` may get it back.
+
+    A linked worktree stays where it was when its repository moves.
+    """
+    if not owner.common_dir or not _is_absent(raw(owner.common_dir)):
+        return False
+    return all(
+        _is_absent(raw(folder)) or os.path.isfile(os.path.join(raw(folder), b".git"))
+        for folder in owner.folders
+    )
+
+
+def _is_absent(path: bytes) -> bool:
+    """Whether there is certainly nothing. What we may not look at could be there."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
     return False
 
 
