@@ -24,6 +24,7 @@ from outlast.errors import (
     UnreachedEffect,
 )
 from outlast.probes import CannotTell, Happened
+from outlast.processes.roster import Roster
 from outlast.runs.engine.steps import append
 from outlast.store.local import Local
 from outlast.supervisor.beat_in_flight import ENDS_ATTEMPT, BeatInFlight
@@ -83,6 +84,7 @@ class ScriptCalls:
     ) -> None:
         self._timing = timing or Timing.current()
         self._beats, self._run = beats, beats.run
+        self.roster = Roster(beats.run.journal.store.local.roster(beats.run.id))
         self._lifecycle, self._ends_beats = lifecycle, ends_beats
         self._lock = beats.lock
         self._free = threading.Condition(self._lock)

@@ -78,12 +78,12 @@ class Server:
         self._numbers = itertools.count(1)
         self._stop_ns = 0
         self._refusals = 0  # of shims, so far
-        self._effects: set[str] = set()  # the marks of effects of scripts that are under way
+        self._effects: dict[str, str] = {}  # of effects of scripts that are under way: the key, by the mark
         # what could not be stopped, by kind and name of its call
         self._left: dict[tuple[str, str], list[proc.Proc]] = {}
         self._sweep()
         self._agent = agent
-        self._mark, self._scripts = mark, scripts
+        self._mark, self._scripts, self._roster = mark, scripts, scripts.roster
         self.pipe = pipe.Pipe(pipe.path_of(path))
         self._listening = connection.listen(path)
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -267,9 +267,10 @@ class Server:
         Raises ScriptGone if it dies: then what was started for it is dead too.
         """
         self._refuse_left(call)
-        mark, first, refusals = f"{self._mark}.{next(self._numbers)}", None, self._refusals
+        mark, first, refusals = order.call or self._next_mark(), None, self._refusals
         if call is not None and call.kind == "effect":
-            self._effects.add(mark)
+            self._effects[mark] = order.key
+            self._roster.name(mark, order.key)
         oom = cause_of_death.OomMark.take(os.getpid())
         above = proc.look(there.pid) if there.pid else None
         try:
@@ -277,13 +278,15 @@ class Server:
             report = there.receive()
             if isinstance(report, Started):
                 first = _child(report.pid, above)
+                if first is not None:
+                    self._roster.enter(mark, first)
                 there.send(Verdict(allowed=True))
                 report = there.receive()
         except Gone as error:
             self._stop_orphans(mark, first, call)
             raise ScriptGone(str(error)) from error
         finally:
-            self._effects.discard(mark)
+            self._effects.pop(mark, None)
         if not isinstance(report, Report):
             raise OutlastError(f"a report was due, not {type(report).__name__}")
         # A step that failed while a shim refused a program has no result of its own: it is done again.
@@ -300,6 +303,9 @@ class Server:
             stopped=report.stopped or self._is_too_late(report.ended_ns),
             unkept=report.unkept,
         )
+
+    def _next_mark(self) -> str:
+        return f"{self._mark}.{next(self._numbers)}"
 
     def _is_too_late(self, ended_ns: int) -> bool:
         """Whether a command that ended then may have ended because it was being stopped."""
@@ -339,13 +345,18 @@ class Server:
 
         is_effect = shim.call in self._effects  # then that is the record, and says what is done after a kill
 
+        mark = self._next_mark()
+        if is_effect:
+            self._roster.name(mark, self._effects[shim.call])
+
         def perform() -> Output:
-            output = self._order(there, Order(do="run", keeps=KEPT_BYTES_MAX if agent.replays else 0))
+            keeps = KEPT_BYTES_MAX if agent.replays else 0
+            output = self._order(there, Order(do="run", call=mark, keeps=keeps))
             if output.stopped:
                 raise ScriptGone("it was stopped")
             return output
 
-        shim = shim if is_effect else msgspec.structs.replace(shim, call="")
+        shim = msgspec.structs.replace(shim, call=shim.call if is_effect else "", mark=mark)
         answer = agent.shim(shim, perform, there.is_there)
         if not answer.reason:
             return Order(do="done", exit_code=answer.exit_code)

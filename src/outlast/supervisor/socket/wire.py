@@ -99,6 +99,7 @@ class Shim(Message, frozen=True, tag="shim"):
     sent: str | None = None
     sent_ns: int = 0
     call: str = ""
+    mark: str = ""  # with which its program is started: the server says so
 
 
 class Order(Message, frozen=True, tag="order"):
