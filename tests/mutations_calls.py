@@ -19,6 +19,27 @@ LEFT = "tests/supervisor/test_left_of_calls.py"
 
 MUTANTS = (
     Mutant(
+        "an effect that is over while what its command left runs on",
+        "supervisor/socket/server.py",
+        'if mark in self._effects and order.do == "run" else ""',
+        'if False else ""',
+        (f"{LEFT}::test_what_the_command_of_an_effect_left_running_is_waited_for",),
+    ),
+    Mutant(
+        "an effect that is confirmed although what its command left never ended",
+        "supervisor/socket/script_calls.py",
+        "            if output.left:\n",
+        "            if False:\n",
+        (f"{LEFT}::test_what_the_command_of_an_effect_left_running_and_never_ends_is_in_doubt",),
+    ),
+    Mutant(
+        "a probe that is believed while a process of its effect lives",
+        "runs/engine/leftovers.py",
+        "        return Leftovers(left=_on(roster, key))\n",
+        "        return Leftovers()\n",
+        (f"{LEFT}::test_what_the_command_of_an_effect_left_running_and_never_ends_is_in_doubt",),
+    ),
+    Mutant(
         "a program that lives on when its shim is killed",
         "supervisor/client/shim.py",
         "        if self._tie is not None:\n",

@@ -186,3 +186,47 @@ def test_the_command_of_an_effect_in_a_cleaned_environment_is_stopped_before_it_
     assert again.wait(TIMEOUT_S) == 0, loop.said
     gone([left])
     assert Counter(each.marker for each in host.witness.performances()) == Counter("a")
+
+
+# -- what the command of an effect left running ------------------------------------------------------------------------
+
+
+def leaving(loop: Waiting, form: str, probe: str = "") -> None:
+    """An effect whose command starts the post in the background, and ends when that has begun."""
+    inner = loop.folder / "inner.sh"
+    post = form.format(post=f"{loop.post} > /dev/null 2>&1")
+    until = f"until [ -e {loop.folder}/begun ]; do sleep 0.05; done"
+    inner.write_text(f"echo $$ > {loop.folder}/inner\n{post}\n[ -e {loop.folder}/go ] || {until}\n")
+    loop.script.write_text(f"outlast effect post {probe} -- bash {inner}\n")
+
+
+@pytest.mark.parametrize("guard", [(), ("--guard",)], ids=["plain", "guarded"])
+@pytest.mark.parametrize("form", ["{post} &", "setsid {post} &"])
+def test_what_the_command_of_an_effect_left_running_is_waited_for(
+    host: Host, form: str, guard: tuple[str, ...]
+) -> None:
+    loop = Waiting(host, ITSELF)
+    leaving(loop, form)
+    process = loop.start(*guard)
+    loop.begun()
+    inner = int((loop.folder / "inner").read_text())
+    wait_for(lambda: not alive(inner), what="the end of the command")
+    loop.go()
+    assert process.wait(TIMEOUT_S) == 0, loop.said
+    assert loop.posted() == Counter("a")
+    assert [each["state"] for each in loop.effects()] == ["confirmed"]
+
+
+@pytest.mark.parametrize("probe", ["", "--probe 'exit 1'", "--key k --unknown reissue"])
+def test_what_the_command_of_an_effect_left_running_and_never_ends_is_in_doubt(
+    host: Host, probe: str
+) -> None:
+    """After a limit, which this test makes short. Nobody believes that it did not happen, and it is not done again beside it."""
+    host.timing = "supervisor.background_s=0.2"
+    loop = Waiting(host, ITSELF)
+    leaving(loop, "setsid {post} &", probe)
+    assert loop.run() == 3, loop.said
+    assert loop.posted() == Counter()
+    [doubt] = loop.doubts()
+    assert doubt["state"] == "in_doubt", loop.said
+    assert "still be under way" in loop.said

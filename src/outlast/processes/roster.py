@@ -52,7 +52,13 @@ class Roster:
     def alive(self, key: str = "") -> list[Proc]:
         """The living processes of the calls of this effect, of all calls without one: by descent, or by their mark."""
         entries = self._entries()
-        marks = {entry.mark for entry in entries if key in ("", entry.key)}
+        return self._living(entries, {entry.mark for entry in entries if key in ("", entry.key)})
+
+    def alive_of(self, mark: str) -> list[Proc]:
+        """The same, of the call with this mark."""
+        return self._living(self._entries(), {mark})
+
+    def _living(self, entries: list[Entry], marks: set[str]) -> list[Proc]:
         if not marks:
             return []
         firsts = {(entry.pid, entry.start_ticks) for entry in entries if entry.pid and entry.mark in marks}

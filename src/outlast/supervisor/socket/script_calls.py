@@ -49,6 +49,10 @@ class CommandFailed(Exception):
     """A command of an effect ended with another code than 0: whether it did its work is not known."""
 
 
+class CommandRunsOn(Exception):
+    """The command of an effect ended and left processes running, which may do its work yet."""
+
+
 class CannotStart(EffectFailed):
     """The command of an effect cannot be started, or could not when that was put on record."""
 
@@ -292,6 +296,10 @@ class ScriptCalls:
                 raise Halted(output)
             if output.unkept:  # it happened all the same
                 self._beats.fail(self._beats.no_room())
+            if output.left:
+                raise CommandRunsOn(
+                    f"its command ended with {output.exit_code} and left {output.left} running"
+                )
             if output.exit_code != 0:
                 raise CommandFailed(f"the command ended with {output.exit_code}")
             return _plain(output)

@@ -41,6 +41,7 @@ from outlast.supervisor.timing import Timing
 NOT_FOUND = 127
 KEPT_BYTES_MAX = 64 << 10  # of what a program below a guarded command prints
 CONNECTIONS_MAX = 64
+LEFT_NAMED_MAX = 3
 _KILLED = 128 + signal.SIGKILL
 _CREDENTIALS = struct.Struct("3i")
 
@@ -282,6 +283,7 @@ class Server:
                     self._roster.enter(mark, first)
                 there.send(Verdict(allowed=True))
                 report = there.receive()
+            left = self._left_by(there, mark) if mark in self._effects and order.do == "run" else ""
         except Gone as error:
             self._stop_orphans(mark, first, call)
             raise ScriptGone(str(error)) from error
@@ -302,7 +304,23 @@ class Server:
             or (report.exit_code == _KILLED and oom.kills_since() > 0),
             stopped=report.stopped or self._is_too_late(report.ended_ns),
             unkept=report.unkept,
+            left=left,
         )
+
+    def _left_by(self, there: Connection, mark: str) -> str:
+        """Wait, up to a limit, for what the ended command of an effect left running: it may do it yet. What lives then, in words.
+
+        Raises Gone if the script's side dies meanwhile.
+        """
+        until_s = time.monotonic() + self._timing.background_s
+        while left := self._roster.alive_of(mark):
+            wait_s = min(self._timing.background_tick_s, until_s - time.monotonic())
+            if self._stop_ns or wait_s <= 0:
+                return ", ".join(proc.describe(each.pid) for each in left[:LEFT_NAMED_MAX])
+            if not there.is_there():
+                raise Gone("it was killed while its command ran on")
+            signals.wait_gone(left, wait_s)
+        return ""
 
     def _next_mark(self) -> str:
         return f"{self._mark}.{next(self._numbers)}"

@@ -166,7 +166,10 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A command's output in its recorded form, replayed to the byte. The other fields are as in a Report."""
+    """A command's output in its recorded form, replayed to the byte. The other fields are as in a Report.
+
+    `left`: what the command of an effect left running, for longer than that is waited for, in words.
+    """
 
     exit_code: int
     out: bytes = b""
@@ -176,6 +179,7 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     killed: bool = False
     stopped: bool = False
     unkept: str = ""
+    left: str = ""
 
 
 class ShimAnswer(msgspec.Struct, frozen=True):
