@@ -15,8 +15,78 @@ OTHERS = "tests/supervisor/test_other_calls.py"
 RESULTS = "tests/supervisor/test_call_results.py"
 FRESH = "tests/supervisor/test_fresh_sessions.py"
 GUARD = "tests/supervisor/test_guard.py"
+LEFT = "tests/supervisor/test_left_of_calls.py"
 
 MUTANTS = (
+    Mutant(
+        "an effect that is over while what its command left runs on",
+        "supervisor/socket/server.py",
+        'if mark in self._effects and order.do == "run" else ""',
+        'if False else ""',
+        (f"{LEFT}::test_what_the_command_of_an_effect_left_running_is_waited_for",),
+    ),
+    Mutant(
+        "an effect that is confirmed although what its command left never ended",
+        "supervisor/socket/script_calls.py",
+        "            if output.left:\n",
+        "            if False:\n",
+        (f"{LEFT}::test_what_the_command_of_an_effect_left_running_and_never_ends_is_in_doubt",),
+    ),
+    Mutant(
+        "a probe that is believed while a process of its effect lives",
+        "runs/engine/leftovers.py",
+        "        return Leftovers(left=_on(roster, key))\n",
+        "        return Leftovers()\n",
+        (f"{LEFT}::test_what_the_command_of_an_effect_left_running_and_never_ends_is_in_doubt",),
+    ),
+    Mutant(
+        "a program that lives on when its shim is killed",
+        "supervisor/client/shim.py",
+        "        if self._tie is not None:\n",
+        "        if False:\n",
+        (f"{LEFT}::test_a_program_that_its_caller_stops_ends_with_its_shim[SIGKILL]",),
+    ),
+    Mutant(
+        "a program that is not told to end when its shim is",
+        "supervisor/client/shim.py",
+        "            if came.si_code == _BY_KERNEL:\n",
+        "            if True:\n",
+        (f"{LEFT}::test_a_program_that_its_caller_stops_ends_with_its_shim[SIGTERM]",),
+    ),
+    Mutant(
+        "a program in a cleaned environment that nobody finds any more",
+        "supervisor/client/shim.py",
+        "    mine.setdefault(ATTEMPT, attempt.encode())\n    if program:\n",
+        "    if False:\n",
+        (
+            f"{LEFT}::test_what_a_dead_attempts_program_left_is_stopped_before_its_call_is_made_again[cleaned]",
+        ),
+    ),
+    Mutant(
+        "a command of an effect that is not on file",
+        "supervisor/socket/server.py",
+        "                    self._roster.enter(mark, first)\n",
+        "                    pass\n",
+        (
+            f"{LEFT}::test_the_command_of_an_effect_in_a_cleaned_environment_is_stopped_before_it_is_looked_up",
+        ),
+    ),
+    Mutant(
+        "a start that does not look at what is on file",
+        "supervisor/attempt/leftovers.py",
+        "for there in roster.alive() if",
+        "for there in [] if",
+        (
+            f"{LEFT}::test_the_command_of_an_effect_in_a_cleaned_environment_is_stopped_before_it_is_looked_up",
+        ),
+    ),
+    Mutant(
+        "a call that a person says did not happen while it is under way",
+        "acts/settle.py",
+        "    if alive:\n        oldest",
+        "    if False:\n        oldest",
+        (f"{LEFT}::test_that_a_call_did_not_happen_is_refused_while_a_process_of_it_lives",),
+    ),
     Mutant(
         "a call that ended well, no progress",
         "supervisor/attempt/progress.py",

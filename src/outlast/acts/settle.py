@@ -15,6 +15,8 @@ from outlast.core.text import short
 from outlast.errors import RunRefused, UsageError
 from outlast.inspect import find, show
 from outlast.operations import requests
+from outlast.processes.proc import describe
+from outlast.processes.roster import Roster
 from outlast.runs.inbox import SettleArgs
 from outlast.store.protocol import Store, Summary
 
@@ -110,6 +112,8 @@ def plan(
     if found is not None and _is_settled_so(found, finding, result):
         so = (f"{name} {said(finding)} already, as {found.settled_by} said: nothing changes.",)
         return SettlePlan(store, summary, root, effect, finding, result, found.settled_by, so)
+    if finding == "did_not" and found is not None:
+        _refuse_living(store, root, summary.run, found)
     asked = requests.settling(store, summary.run, effect, finding, result or b"null")
     _require_one_word(store, root, asked)
     told = short(bytes(asked.result).decode(), RESULT_CHARS)
@@ -137,6 +141,17 @@ def _taken_in(store: Store, root: Summary, status: Status) -> str:
     left = len(find.doubts(store, root.state)) - 1
     more = f"; {effects(left)} in doubt then" if left > 0 else ""
     return f"The run is {stands(store, root)}, and is not started by this{more}."
+
+
+def _refuse_living(store: Store, root: Summary, run: str, effect: show.Effect) -> None:
+    """Refuse to say that an effect did not happen while a process of it lives, as far as this host can see: it may do it yet."""
+    alive = Roster(store.local.roster(root.run)).alive(effect.key)
+    if alive:
+        oldest = min(alive, key=lambda each: each.start_ticks)
+        raise RunRefused(
+            f"effect {effect.id} may still be under way in {describe(oldest.pid)}",
+            hint=f"wait until that has ended, or end it; then look, and say it again: `outlast settle {run} {effect.id} --did-not`",
+        )
 
 
 def _is_settled_so(found: show.Effect, finding: PersonsFinding, result: bytes | None) -> bool:

@@ -25,6 +25,7 @@ from outlast.processes.timing import Timing
 
 MARK = b"OUTLAST_ATTEMPT"
 CALL_MARK = b"OUTLAST_CALL"
+PROGRAMS_MARK = b"OUTLAST_PROGRAMS"
 ACTS_MARK = b"OUTLAST_ACTS"
 _WORKER = "multiprocessing"  # in the command line of a worker, which does the acts of programs without being started by one
 FREEZE_LOOKS_MAX = 50
@@ -64,6 +65,22 @@ def search_call(call: str, *, root: Proc | None = None) -> Iterator[Proc]:
     mark = os.fsencode(call)
     roots = {root.pid} if root is not None and is_running(root) else set()
     return _search(lambda pid: environ_value(pid, CALL_MARK) == mark, roots, _Spared.of(()))
+
+
+def search_started(marks: Collection[str], firsts: Collection[Identity] = ()) -> Iterator[Proc]:
+    """All living processes of calls: by the mark that one was started with, and below its first process while that lives.
+
+    Never found: this process and its ancestors.
+    """
+    named = frozenset(map(os.fsencode, marks))
+    roots = {pid for pid, ticks in firsts if (there := look(pid)) is not None and there.start_ticks == ticks}
+
+    def is_marked(pid: int) -> bool:
+        programs = (environ_value(pid, PROGRAMS_MARK) or b"").split()
+        return environ_value(pid, CALL_MARK) in named or not named.isdisjoint(programs)
+
+    me = os.getpid()
+    return _search(is_marked, roots, _Spared(frozenset({me, *(proc.pid for proc in ancestors(me))}), {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,8 @@ class Port(Protocol):
     def since_s(self) -> float: ...
     @property
     def act_lock(self) -> Path: ...
+    @property
+    def roster(self) -> Path: ...
     def now(self) -> Any: ...
     def uptime_s(self) -> int: ...
     def age_s(self, intent: ev.EffectIntended) -> int | None: ...
@@ -205,7 +207,10 @@ class _Course:
         if self._searched is intent and not self._leftovers:
             return
         self._searched, lease = intent, self.port.lease
-        found = yield Block(lambda: leftovers.stop(lease.run, self.port.act_lock, self.port.age_s(intent)))
+        port = self.port
+        found = yield Block(
+            lambda: leftovers.stop(lease.run, port.act_lock, port.roster, intent.key, port.age_s(intent))
+        )
         self._leftovers = ", ".join(found.left)
         if found.stopped:
             self._since_s = time.monotonic()  # the far side may be busy yet with what was cut off

@@ -238,6 +238,11 @@ class Journal:
         """The file that is locked while an act of the run, or of its root, is performed."""
         return self.store.local.act_lock(self.lease.run)
 
+    @property
+    def roster(self) -> Path:
+        """The file of the processes that were started for the run's calls."""
+        return self.store.local.roster(self.lease.run)
+
     def load_open_beat(self, step: str) -> None:
         """Read back what an earlier attempt recorded of the beat in flight."""
         self.record = BeatRecord(self.beats + 1)

@@ -67,6 +67,10 @@ class Local:
         """The files beside a run's journal: logs, state file, socket, the agent's own files."""
         return self.runs / run
 
+    def roster(self, run: str) -> Path:
+        """Which processes were started for the run's calls."""
+        return self.run_folder(run) / "roster"
+
     def run_lock(self, run: str) -> Path:
         """The file whose lock proves that a holder lives."""
         return self.runs / f"{run}.lock"

@@ -23,6 +23,9 @@ class Timing:
     # The command has ended, and a call of it that reaches outside runs on: it may take as long as an upload.
     background_s: float = 60.0
     background_look_s: float = 0.1
+    background_tick_s: float = (
+        0.5  # the end of what an effect left running wakes us; only an end of the attempt needs a look
+    )
 
     # An attempt begins.
     reap_grace_s: float = 1.0  # for what an earlier attempt left: nobody waits for its work any more

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from outlast.processes import reap
 from outlast.processes.proc import describe
+from outlast.processes.roster import Roster
 from outlast.processes.signals import wait_gone
 from outlast.runs.timing import Timing
 from outlast.store.locks import boottime_s
@@ -21,11 +22,11 @@ class Leftovers:
     left: tuple[str, ...] = ()
 
 
-def stop(run: str, act_lock: Path, age_s: int | None) -> Leftovers:
+def stop(run: str, act_lock: Path, roster: Path, key: str, age_s: int | None) -> Leftovers:
     """Stop all that the run's acts started in the last `age_s` seconds (None: ever), and all that its dead programs forked.
 
-    Our own descendants are ours to mind and are not looked at. A process that also belongs to an act of another run is
-    not stopped but waited for. Without /proc nothing is found.
+    Our own descendants are ours to mind and are not stopped: those on the roster of the effect with this key are left. A
+    process that also belongs to an act of another run is not stopped but waited for. Without /proc nothing is found.
     """
     if not os.path.isdir("/proc/self/fd"):
         return Leftovers()
@@ -33,7 +34,7 @@ def stop(run: str, act_lock: Path, age_s: int | None) -> Leftovers:
     since_s = 0.0 if age_s is None else boottime_s() - age_s - timing.intent_rounded_s
     found = reap.search_acts(run, since_s, act_lock)
     if not (found.own or found.shared):
-        return Leftovers()
+        return Leftovers(left=_on(roster, key))
     report = reap.stop(
         lambda: reap.search_acts(run, since_s, act_lock).own,
         first=signal.SIGTERM,
@@ -42,5 +43,11 @@ def stop(run: str, act_lock: Path, age_s: int | None) -> Leftovers:
     deadline = time.monotonic() + timing.leftover_wait_s
     shared = wait_gone(found.shared, deadline - time.monotonic())
     return Leftovers(
-        (*report.stopped, *report.killed), (*report.escaped, *(describe(proc.pid) for proc in shared))
+        (*report.stopped, *report.killed),
+        (*report.escaped, *(describe(proc.pid) for proc in shared), *_on(roster, key)),
     )
+
+
+def _on(roster: Path, key: str) -> tuple[str, ...]:
+    """What lives of the calls of an effect, in words."""
+    return tuple(describe(proc.pid) for proc in Roster(roster).alive(key))

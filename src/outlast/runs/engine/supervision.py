@@ -20,6 +20,7 @@ class Supervision:
     launch: object = None  # how the command is started again, as plain data
     typed: bool = False  # a person typed the command line, which allows one more attempt
     mark: str = ""  # of the attempt, for the processes of its checks
+    left: tuple[str, ...] = ()  # processes of earlier attempts that could not be stopped, in words
     finishes: bool = False  # the agent had finished in an earlier attempt
     guarded: bool = False  # the command is a plain one, under guard
     within: str = ""  # the run that the command was started in

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from outlast.core import events as ev
 from outlast.errors import RunRefused
 from outlast.processes import proc, reap
+from outlast.processes.roster import Roster
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.store.protocol import RunFilter
@@ -20,17 +21,22 @@ from outlast.supervisor.timing import Timing
 
 
 def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Collection[int] = ()) -> None:
-    """Wait for a guardian of an earlier attempt, then stop what carries the run's mark or holds its pipe."""
+    """Wait for a guardian of an earlier attempt, then stop what carries the run's mark, holds its pipe or is on its roster.
+
+    What cannot be stopped is named in `run.supervision.left`: until it is gone, nobody believes that a call did not happen.
+    """
     local = run.journal.store.local
     run.supervision.mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
     _refuse_waiting(run, guardian)
     lock.wait_for_other(local, run.id, mine=guardian)
+    roster = Roster(local.roster(run.id))
     pipe = socket_pipe.path_of(local.socket(run.id))
     spared = {*spare, *((guardian,) if guardian else ())}
 
     def found() -> Iterator[proc.Proc]:
         scripts = [pid for pid in socket_pipe.holders(pipe) if pid not in spared]
-        return reap.search(run.id, roots=scripts, spare=spared)
+        yield from reap.search(run.id, roots=scripts, spare=spared)
+        yield from (there for there in roster.alive() if there.pid not in spared)
 
     above = reap.ancestor_in_run(run.id)
     if above is not None:
@@ -42,6 +48,10 @@ def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Co
     reaped = reap.stop(found, first=signal.SIGTERM, grace_s=Timing.current().reap_grace_s)
     for name in (*reaped.stopped, *reaped.killed):
         person.say(f"stopped {name}, left by an earlier attempt")
+    for name in reaped.escaped:
+        person.say(f"{name}, left by an earlier attempt, could not be stopped")
+    run.supervision.left = reaped.escaped
+    roster.clear()
 
 
 def _refuse_waiting(run: RunEngine, guardian: int) -> None:

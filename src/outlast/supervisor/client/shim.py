@@ -15,11 +15,16 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Callable
 
 REFUSED = 125
 LIMIT_S = 5.0
 FRAME_MAX_BYTES = 32 << 20  # as in `wire`, which is not imported here
-ATTEMPT, CALL = b"OUTLAST_ATTEMPT", b"OUTLAST_CALL"  # as in `environment`, which is not imported here
+# As in `environment`, which is not imported here.
+ATTEMPT, CALL, PROGRAMS = b"OUTLAST_ATTEMPT", b"OUTLAST_CALL", b"OUTLAST_PROGRAMS"
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_BY_KERNEL = 0x80  # the origin of a signal from the terminal, which the program got as well
+_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _READ_ANYWAY = ("http", "https", "httpie")  # they take any standard input but a terminal for a body
 SENT_MAX_BYTES = 1 << 20  # what is longer is not compared with what was sent before
 _STREAMED = re.compile(r"--upload|-[A-WYZa-z0-9#]*T")  # curl begins to send such an input before it has ended
@@ -145,6 +150,7 @@ def _input() -> str | None:
 
 def _pour(first: bytes, rest: int, end: int) -> None:
     """Everything that was read and everything that follows it, into a pipe."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # they are another thread's
     try:
         while first:
             _write_all(end, first)
@@ -175,14 +181,18 @@ def _asked(place: str, who: dict[str, object], real: str, words: list[str], name
     try:
         there = _Connection(place)
         there.send(asked | {"sent_ns": time.monotonic_ns()})
+        tied = _tie()  # loaded while the supervisor judges
         order = there.receive()
         if order.get("type") != "order" or order.get("do") != "run":
             return _not_run(words, order)
     except (OSError, ValueError) as error:
         return _refuse(words, f"it is not on record: {error}")
     keeps = order.get("keeps")
+    begin = _Beginning(there, tied, _marked(str(who["attempt"]), str(order.get("call") or "")))
     code, kept = (
-        _run_kept(real, words, keeps) if isinstance(keeps, int) and keeps else (_run(real, words), {})
+        _run_kept(real, words, begin, keeps)
+        if isinstance(keeps, int) and keeps
+        else (_run(real, words, begin), {})
     )
     try:
         there.send({"type": "report", "exit_code": code, **kept})
@@ -236,21 +246,94 @@ class _Connection:
         return found
 
 
-def _run(real: str, words: list[str]) -> int:
+def _tie() -> Callable[[int, int], int] | None:
+    """The call of the C library that ends a program with us; None where Python cannot reach it."""
     try:
-        code = subprocess.run([words[0], *words[1:]], executable=real).returncode
+        import ctypes
+
+        function = ctypes.CDLL(None).prctl
+        function.argtypes = [ctypes.c_int, ctypes.c_ulong]
+    except (ImportError, OSError, AttributeError):
+        return None
+    found: Callable[[int, int], int] = function
+    return found
+
+
+def _marked(attempt: str, program: str) -> dict[bytes, bytes] | None:
+    """Our environment with the marks by which outlast finds the program and what it starts, also where it was cleaned; None
+    where we cannot read our own."""
+    mine = _variables()
+    if not mine:
+        return None
+    mine.setdefault(ATTEMPT, attempt.encode())
+    if program:
+        mine[PROGRAMS] = b" ".join([*mine.get(PROGRAMS, b"").split(), program.encode()])
+    return mine
+
+
+class _Beginning:
+    """Starts the program as our child: on record before it begins, killed when we are, and signalled when we are."""
+
+    def __init__(
+        self,
+        there: "_Connection",
+        tie: Callable[[int, int], int] | None,
+        environment: dict[bytes, bytes] | None,
+    ) -> None:
+        self._there, self._tie, self._environment, self._me = there, tie, environment, os.getpid()
+        # What is ignored stays ignored.
+        self._passed = {each for each in _PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN}
+
+    def start(self, real: str, words: list[str], stdout: int | None) -> "subprocess.Popen[bytes]":
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._passed)
+        process = subprocess.Popen(
+            [words[0], *words[1:]], executable=real, stdout=stdout, env=self._environment, preexec_fn=self._as_child
+        )  # fmt: skip
+        _thread.start_new_thread(self._pass_on, (os.pidfd_open(process.pid),))
+        return process
+
+    def _as_child(self) -> None:
+        for each in self._passed:
+            signal.signal(each, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        if self._tie is not None:
+            self._tie(_DIES_WITH_PARENT, signal.SIGKILL)
+        try:
+            if os.getppid() == self._me:  # else it died before we were tied to it
+                self._there.send({"type": "started", "pid": os.getpid()})
+                if self._there.receive().get("allowed") is True:
+                    return
+        except (OSError, ValueError):
+            pass
+        os._exit(REFUSED)
+
+    def _pass_on(self, program: int) -> None:
+        """Signals that would end us go to the program, and we end when it does. Ctrl-C it has got from the terminal."""
+        while True:
+            came = signal.sigwaitinfo(self._passed)
+            if came.si_code == _BY_KERNEL:
+                continue
+            try:
+                signal.pidfd_send_signal(program, came.si_signo)
+            except OSError:  # it has ended
+                return
+
+
+def _run(real: str, words: list[str], begin: _Beginning) -> int:
+    try:
+        code = begin.start(real, words, None).wait()
     except OSError as error:
         return _cannot_start(real, error)
     return code if code >= 0 else 128 - code
 
 
-def _run_kept(real: str, words: list[str], keeps: int) -> tuple[int, dict[str, object]]:
+def _run_kept(real: str, words: list[str], begin: _Beginning, keeps: int) -> tuple[int, dict[str, object]]:
     """The same, but pass on and keep its output, so that a later attempt can print that instead.
 
     A process that the program leaves running may hold the pipe open for ever, so wait for the program's own end.
     """
     try:
-        process = subprocess.Popen([words[0], *words[1:]], executable=real, stdout=subprocess.PIPE)
+        process = begin.start(real, words, subprocess.PIPE)
     except OSError as error:
         return _cannot_start(real, error), {}
     assert process.stdout is not None, "it was asked for"

@@ -11,6 +11,7 @@ STORE = "OUTLAST_STORE"
 BUDGET_FILE = "OUTLAST_BUDGET_FILE"
 CONTEXT_FILE = "OUTLAST_CONTEXT_FILE"
 CALL = "OUTLAST_CALL"  # which call of a script a process was started for
+PROGRAMS = "OUTLAST_PROGRAMS"  # for which programs of shims it was, several apart by a space
 BASH_ENV = "OUTLAST_BASH_ENV"  # below a guarded command: the BASH_ENV that it would have without the guard
 GUARD, SHIMS = "guard", "shims"  # folders: of a guarded command in its run's, and of the shims in that
 

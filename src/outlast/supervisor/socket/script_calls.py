@@ -24,6 +24,7 @@ from outlast.errors import (
     UnreachedEffect,
 )
 from outlast.probes import CannotTell, Happened
+from outlast.processes.roster import Roster
 from outlast.runs.engine.steps import append
 from outlast.runs.journal import Journal
 from outlast.store.local import Local
@@ -64,6 +65,10 @@ class CommandFailed(Exception):
     """A command of an effect ended with another code than 0: whether it did its work is not known."""
 
 
+class CommandRunsOn(Exception):
+    """The command of an effect ended and left processes running, which may do its work yet."""
+
+
 class CannotStart(EffectFailed):
     """The command of an effect cannot be started, or could not when that was put on record."""
 
@@ -99,6 +104,7 @@ class ScriptCalls:
     ) -> None:
         self._timing = timing or Timing.current()
         self._beats, self._run = beats, beats.run
+        self.roster = Roster(beats.run.journal.store.local.roster(beats.run.id))
         self._lifecycle, self._ends_beats = lifecycle, ends_beats
         self._lock = beats.lock
         self._free = threading.Condition(self._lock)
@@ -306,6 +312,10 @@ class ScriptCalls:
                 raise Halted(output)
             if output.unkept:  # it happened all the same
                 self._beats.fail(self._beats.no_room())
+            if output.left:
+                raise CommandRunsOn(
+                    f"its command ended with {output.exit_code} and left {output.left} running"
+                )
             if output.exit_code != 0:
                 raise CommandFailed(f"the command ended with {output.exit_code}")
             return _plain(output)

@@ -41,6 +41,7 @@ from outlast.supervisor.timing import Timing
 NOT_FOUND = 127
 KEPT_BYTES_MAX = 64 << 10  # of what a program below a guarded command prints
 CONNECTIONS_MAX = 64
+LEFT_NAMED_MAX = 3
 _KILLED = 128 + signal.SIGKILL
 _CREDENTIALS = struct.Struct("3i")
 
@@ -78,7 +79,7 @@ class Server:
         self._numbers = itertools.count(1)
         self._stop_ns = 0
         self._refusals = 0  # of shims, so far
-        self._effects: set[str] = set()  # the marks of effects of scripts that are under way
+        self._effects: dict[str, str] = {}  # of effects of scripts that are under way: the key, by the mark
         self._steps: dict[
             str, tuple[str, ...]
         ] = {}  # by the mark of a step's call: that step, and those it is below
@@ -87,7 +88,7 @@ class Server:
         self._left: dict[tuple[str, str], list[proc.Proc]] = {}
         self._sweep()
         self._agent = agent
-        self._mark, self._scripts = mark, scripts
+        self._mark, self._scripts, self._roster = mark, scripts, scripts.roster
         self.pipe = pipe.Pipe(pipe.path_of(path))
         self._listening = connection.listen(path)
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -271,9 +272,10 @@ class Server:
         Raises ScriptGone if it dies: then what was started for it is dead too.
         """
         self._refuse_left(call)
-        mark, first, refusals = f"{self._mark}.{next(self._numbers)}", None, self._refusals
+        mark, first, refusals = order.call or self._next_mark(), None, self._refusals
         if call is not None and call.kind == "effect":
-            self._effects.add(mark)
+            self._effects[mark] = order.key
+            self._roster.name(mark, order.key)
         elif call is not None:
             around = self._steps.get(call.within, ())
             self._steps[mark] = (step_of(call.name, order.occurrence), *around)
@@ -286,13 +288,15 @@ class Server:
                 first = _child(report.pid, above)
                 if first is not None:
                     self._firsts[first.identity] = mark
+                    self._roster.enter(mark, first)
                 there.send(Verdict(allowed=True))
                 report = there.receive()
+            left = self._left_by(there, mark) if mark in self._effects and order.do == "run" else ""
         except Gone as error:
             self._stop_orphans(mark, first, call)
             raise ScriptGone(str(error)) from error
         finally:
-            self._effects.discard(mark)
+            self._effects.pop(mark, None)
         if not isinstance(report, Report):
             raise OutlastError(f"a report was due, not {type(report).__name__}")
         # A step that failed while a shim refused a program has no result of its own: it is done again.
@@ -308,7 +312,26 @@ class Server:
             or (report.exit_code == _KILLED and oom.kills_since() > 0),
             stopped=report.stopped or self._is_too_late(report.ended_ns),
             unkept=report.unkept,
+            left=left,
         )
+
+    def _left_by(self, there: Connection, mark: str) -> str:
+        """Wait, up to a limit, for what the ended command of an effect left running: it may do it yet. What lives then, in words.
+
+        Raises Gone if the script's side dies meanwhile.
+        """
+        until_s = time.monotonic() + self._timing.background_s
+        while left := self._roster.alive_of(mark):
+            wait_s = min(self._timing.background_tick_s, until_s - time.monotonic())
+            if self._stop_ns or wait_s <= 0:
+                return ", ".join(proc.describe(each.pid) for each in left[:LEFT_NAMED_MAX])
+            if not there.is_there():
+                raise Gone("it was killed while its command ran on")
+            signals.wait_gone(left, wait_s)
+        return ""
+
+    def _next_mark(self) -> str:
+        return f"{self._mark}.{next(self._numbers)}"
 
     def _is_too_late(self, ended_ns: int) -> bool:
         """Whether a command that ended then may have ended because it was being stopped."""
@@ -348,14 +371,19 @@ class Server:
 
         is_effect = shim.call in self._effects  # then that is the record, and says what is done after a kill
 
+        mark = self._next_mark()
+        if is_effect:
+            self._roster.name(mark, self._effects[shim.call])
+
         def perform() -> Output:
-            output = self._order(there, Order(do="run", keeps=KEPT_BYTES_MAX if agent.replays else 0))
+            keeps = KEPT_BYTES_MAX if agent.replays else 0
+            output = self._order(there, Order(do="run", call=mark, keeps=keeps))
             if output.stopped:
                 raise ScriptGone("it was stopped")
             return output
 
         steps = () if is_effect else self._steps_around(shim.call, there.pid)
-        shim = msgspec.structs.replace(shim, call=shim.call if is_effect else "", steps=steps)
+        shim = msgspec.structs.replace(shim, call=shim.call if is_effect else "", mark=mark, steps=steps)
         answer = agent.shim(shim, perform, there.is_there)
         if not answer.reason:
             return Order(do="done", exit_code=answer.exit_code)

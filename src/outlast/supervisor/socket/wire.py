@@ -102,6 +102,7 @@ class Shim(Message, frozen=True, tag="shim"):
     sent_ns: int = 0
     call: str = ""
     steps: tuple[str, ...] = ()  # which steps of a script it is below: the server says so
+    mark: str = ""  # with which its program is started: the server says so
 
 
 class Order(Message, frozen=True, tag="order"):
@@ -168,7 +169,10 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A command's output in its recorded form, replayed to the byte. The other fields are as in a Report."""
+    """A command's output in its recorded form, replayed to the byte. The other fields are as in a Report.
+
+    `left`: what the command of an effect left running, for longer than that is waited for, in words.
+    """
 
     exit_code: int
     out: bytes = b""
@@ -178,6 +182,7 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     killed: bool = False
     stopped: bool = False
     unkept: str = ""
+    left: str = ""
 
 
 class ShimAnswer(msgspec.Struct, frozen=True):

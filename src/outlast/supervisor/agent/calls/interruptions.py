@@ -28,7 +28,8 @@ WORDS_CHARS_MAX = 300
 
 
 def settle(run: RunEngine, outward: OutwardCalls) -> None:
-    """Find out about every call that has no outcome, and put what was found on record. Nothing of them runs any more."""
+    """Find out about every call that has no outcome, and put what was found on record. What of them ran has been stopped; while
+    something of it may live, nobody finds out that one did not happen."""
     for effect in run.state.effects_open:
         if effect.policy not in ("tell", "give_up") or effect.state not in ("intended", "in_doubt"):
             continue
@@ -36,12 +37,20 @@ def settle(run: RunEngine, outward: OutwardCalls) -> None:
         told = told_of(run.journal, intent) if intent is not None else None
         if told is None or told.asks:  # only a person can say whether it is another call
             continue
-        found = _found(told, outward) if told.outward else _LOCAL
+        left = run.supervision.left
+        found = _while_it_lives(_found(told, outward), left) if told.outward else _LOCAL
         finding, by, evidence = found
         event = ev.EffectSettled(
             at=run.journal.now(), beat=effect.beat, n=effect.n, finding=finding, by=by, evidence=shorten(evidence, 500)
         )  # fmt: skip
         run.drive(append(event))
+
+
+def _while_it_lives(found: tuple[ev.Finding, str, str], left: Sequence[str]) -> tuple[ev.Finding, str, str]:
+    """What was found, where a process that may do it yet lives."""
+    if found[0] != "did_not" or not left:
+        return found
+    return "cannot_tell", found[1], f"it may still be under way in {', '.join(left)}; {found[2]}"
 
 
 _LOCAL: tuple[ev.Finding, str, str] = ("give_up", "policy", "cut off with its attempt; its files are saved")

@@ -10,6 +10,7 @@ import msgspec
 
 from outlast.agents.events import ToolStart
 from outlast.agents.values import Answer
+from outlast.processes.roster import Roster
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.agent.calls.calls import SIGNALLED, AgentCalls, Unrecorded
 from outlast.supervisor.agent.calls.identity import is_part
@@ -59,6 +60,7 @@ class OutwardPrograms:
         replays: bool = False,
     ) -> None:
         self._run, self._lock = run, beats.lock
+        self._roster = Roster(run.journal.store.local.roster(run.id))
         self._holds, self._outward, self._timing = holds, outward, timing
         self._calls, self._records, self._failures, self._replays = calls, records, failures, replays
         # Those that a shim runs now: whose each is, and whether its shim is still there.
@@ -151,6 +153,7 @@ class OutwardPrograms:
             if any(each.words[:1] != (words[0],) for each in outward):  # it starts the programs that do it
                 self._runners[program] = (call, outward)
         try:
+            self._roster.name(shim.mark, call)
             performed = perform()
         except BaseException:
             with self._lock:
