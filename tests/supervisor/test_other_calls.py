@@ -226,7 +226,7 @@ def test_another_user_of_the_same_body_is_held_and_its_agent_is_told_why(tmp_pat
     with minded(tmp_path) as there:
         text = json.loads(answer(there, f"curl -u you:a -d x {SAME}", "a"))["hookSpecificOutput"]
         assert ASIDE in text["permissionDecisionReason"]
-        with pytest.raises(UsageError, match="has held no other call"):
+        with pytest.raises(UsageError, match="holds no other call"):
             says(there)
         raise AttemptDies
 
