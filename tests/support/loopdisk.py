@@ -2,11 +2,14 @@
 
 What the file system has not yet handed to its device is not in the copy; mounting the copy replays the journal, as
 after a power cut. Needs root. The images lie in memory where there is room, so that a trial takes some 200 ms.
-A process that dies leaves its mounts behind; the next `LoopDisk` of any process sweeps them.
+A process that dies leaves its mounts behind; the next `LoopDisk` of any process sweeps them. A lock on the folder says that
+its disk is in use: workers of the tests see neither the processes nor the mounts of each other.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -16,8 +19,6 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-from tests.support import processes
 
 SIZE_MB = 32
 _PREFIX = "outlast-loop-"
@@ -30,8 +31,11 @@ class LoopDisk:
     """A mounted image and the mounted copies made of it; all gone after `close`, or at the end of the block."""
 
     def __init__(self, size_mb: int = SIZE_MB) -> None:
-        sweep()
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_images()))
+        with _alone():
+            _sweep()
+            self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_images()))
+            self._lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._image = self._folder / "image"
         self._cuts = 0
         try:
@@ -61,6 +65,9 @@ class LoopDisk:
 
     def close(self) -> None:
         _remove(self._folder)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def __enter__(self) -> Self:
         return self
@@ -87,12 +94,24 @@ def available() -> str | None:
     return None
 
 
-def sweep() -> None:
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time: nobody sweeps a folder before it is locked."""
+    with (_images() / f"{_PREFIX}lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _sweep() -> None:
     """Unmount and remove what processes that are gone have left."""
-    for folder in _images().glob(f"{_PREFIX}*"):
-        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if owner.isdecimal() and not processes.alive(int(owner)):
-            _remove(folder)
+    for folder in _images().glob(f"{_PREFIX}*/"):
+        with contextlib.suppress(OSError):
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(folder)
+            finally:
+                os.close(fd)
 
 
 def _images() -> Path:
