@@ -10,6 +10,36 @@ AT_ONCE = f"{DECODERS}::test_threads_that_first_decode_a_type_at_once_all_get_it
 
 MUTANTS = (
     Mutant(
+        "a probe that is believed where no process can be seen",
+        "runs/engine/leftovers.py",
+        '        return ("a process that cannot be seen, as there is no /proc",)\n',
+        "        return ()\n",
+        (f"{LEFTOVERS}::test_without_proc_nobody_knows_that_an_act_of_a_dead_program_is_over",),
+    ),
+    Mutant(
+        "a process with a title over its environment, taken for none of ours",
+        "processes/proc.py",
+        "    return bool(data) and _VARIABLE.match(data) is None\n",
+        "    return False\n",
+        (
+            f"{LEFTOVERS}::test_one_that_hides_its_environment_and_was_started_since_leaves_the_effect_in_doubt",
+        ),
+    ),
+    Mutant(
+        "a process that may not be read, taken for none of ours",
+        "processes/proc.py",
+        "    except PermissionError:\n        return True\n    except _GONE:\n        return False\n",
+        "    except _GONE:\n        return False\n",
+        (f"{LEFTOVERS}::test_one_that_may_not_be_read_is_hidden_from_its_own_user",),
+    ),
+    Mutant(
+        "every worker of a browser, taken for what an act left",
+        "processes/reap.py",
+        "        if parent is None or parent.ppid <= _FIRST or parent.pid in above:\n",
+        "        if True:\n",
+        (f"{LEFTOVERS}::test_what_a_living_program_that_is_older_started_is_no_act_of_a_dead_one",),
+    ),
+    Mutant(
         "a request that is half taken in while a call is judged",
         "supervisor/attempt/stop.py",
         "        with self._beats.lock:  # else a call",

@@ -1,11 +1,14 @@
 """An act whose function started a process is not done twice when its program is killed and the process lives on."""
 
+import ast
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +17,9 @@ import outlast
 from outlast.core.events import Finding
 from outlast.operations import requests
 from outlast.processes import reap
+from outlast.processes.proc import hides_environ
+from outlast.store.locks import boottime_s
+from tests.support.environment import NOBODY, need_root
 from tests.support.inprocess import at_point, attempt, head_of, reading
 from tests.support.processes import alive, clean_environment, gone, kill, spawn, wait_for
 
@@ -99,8 +105,8 @@ def world(tmp_path: Path, state: object) -> Path:
     return made
 
 
-def begin(world: Path, how: str) -> "subprocess.Popen[bytes]":
-    words = [sys.executable, str(world.parent / "job.py"), str(world), how]
+def begin(world: Path, how: str, *before: str) -> "subprocess.Popen[bytes]":
+    words = [*before, sys.executable, str(world.parent / "job.py"), str(world), how]
     env = clean_environment({"OUTLAST_STORE": str(world.parent / "store")})
     return spawn(words, output=world / "said", cwd=world, env=env)
 
@@ -182,6 +188,120 @@ def test_one_that_belongs_to_an_act_of_another_run_too_leaves_the_effect_in_doub
     gone([left.pid])
     assert attempt(start(), body)
     assert acts == [1]
+
+
+# -- what cannot be seen -----------------------------------------------------------------------------------------------
+
+TITLED = "$0 = 'worker'; sleep 600"  # perl writes it over its environment
+
+
+def test_without_proc_nobody_knows_that_an_act_of_a_dead_program_is_over(world: Path) -> None:
+    need_root()
+    first = begin(world, "run")
+    left = child(world)
+    kill(first)
+    hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    second = begin(world, "run", *hidden)
+    try:
+        assert second.wait(60) == 1
+        assert "as there is no /proc" in (world / "said").read_text()
+        assert alive(left)
+    finally:
+        kill(second)
+        os.kill(left, signal.SIGKILL)
+    assert not (world / "acts").exists()
+
+
+def _is_roots(pid: int) -> bool:
+    """Whether a process of another user may be read by root alone: it is not dumpable."""
+    return os.stat(f"/proc/{pid}/environ").st_uid != os.stat(f"/proc/{pid}").st_uid
+
+
+@contextlib.contextmanager
+def hiding(*words: str, **how: Any) -> Iterator[int]:
+    """A process that outlives whoever started it and hides its environment."""
+    with subprocess.Popen(
+        ["setsid", "--fork", "sh", "-c", 'echo $$; exec "$@"', "sh", *words], stdout=subprocess.PIPE, **how
+    ) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+    try:
+        wait_for(lambda: hides_environ(pid) or _is_roots(pid) or None, what="a hidden process")
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_one_that_hides_its_environment_and_was_started_since_leaves_the_effect_in_doubt(
+    start: Callable[..., outlast.Run],
+) -> None:
+    acts: list[int] = []
+    assert not attempt(start(), _probed(acts), at_point("act.intended"))
+    with (
+        hiding("perl", "-e", TITLED) as pid,
+        pytest.raises(outlast.EffectInDoubt, match=f"may still be under way in .*{pid}"),
+    ):
+        attempt(start(), _probed(acts))
+    assert not acts
+    assert attempt(start(), _probed(acts))
+    assert acts == [1]
+
+
+NOT_DUMPABLE = """import ctypes, time
+ctypes.CDLL(None).prctl(4, 0)
+time.sleep(600)
+"""
+
+
+def hidden_from(user: int, since_s: float) -> list[int]:
+    """The pids that a user finds. A fork asks: another user may not read this test's files."""
+    says, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+            os.write(tells, repr([each.pid for each in reap.search_hidden(since_s)]).encode())
+        os._exit(0)
+    os.close(tells)
+    with open(says, encoding="ascii") as found:
+        pids = ast.literal_eval(found.read())
+    os.waitpid(child, 0)
+    return list(pids)
+
+
+def test_one_that_may_not_be_read_is_hidden_from_its_own_user() -> None:
+    need_root()
+    since_s = boottime_s() - 0.01
+    user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    with hiding(sys.executable, "-IS", "-c", NOT_DUMPABLE, **user) as pid:
+        assert pid in hidden_from(NOBODY, since_s)
+
+
+def test_what_a_living_program_that_is_older_started_is_no_act_of_a_dead_one(tmp_path: Path) -> None:
+    """As a browser starts its workers: else no doubt could be looked up beside one."""
+    os.mkfifo(tmp_path / "go")
+    browser = (
+        f'echo $$; read x < {tmp_path}/go; perl -e "{TITLED.replace("$", chr(92) + "$")}" & echo $!; wait'
+    )
+    shell = f"sh -c '{browser.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}'; exit 0"
+    with subprocess.Popen(["setsid", "--fork", "sh", "-c", shell], stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        older = int(starter.stdout.readline())
+        since_s = boottime_s()
+        wait_for(lambda: boottime_s() > since_s + 0.02 or None, what="a later tick")
+        (tmp_path / "go").write_text("go\n")
+        worker = int(starter.stdout.readline())
+        try:
+            wait_for(lambda: hides_environ(worker) or None, what="a hidden process")
+            assert worker not in [each.pid for each in reap.search_hidden(since_s)]
+            os.kill(older, signal.SIGKILL)
+            wait_for(lambda: worker in [each.pid for each in reap.search_hidden(since_s)] or None)
+        finally:
+            for pid in (older, worker):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 # -- a probe's "did not" is not a failure of the act -----------------------------------------------------------------

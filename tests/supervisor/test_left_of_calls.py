@@ -22,6 +22,7 @@ waits() {{ echo $$ > {folder}/begun.new; mv {folder}/begun.new {folder}/begun; w
 {how}
 """
 ITSELF = 'waits; exec /usr/bin/curl "$@"'
+LATER = 'waits; sleep 1; exec /usr/bin/curl "$@"'  # a moment after whoever does not wait for it has gone on
 CHILD = """sh -c 'exec 2>/dev/null; echo $$ > "$0/begun.new"; mv "$0/begun.new" "$0/begun"; while [ ! -e "$0/go" ]; do sleep 0.05; done; exec /usr/bin/curl "$@"' {folder} "$@"
 exit $?"""
 
@@ -205,7 +206,7 @@ def leaving(loop: Waiting, form: str, probe: str = "") -> None:
 def test_what_the_command_of_an_effect_left_running_is_waited_for(
     host: Host, form: str, guard: tuple[str, ...]
 ) -> None:
-    loop = Waiting(host, ITSELF)
+    loop = Waiting(host, LATER)
     leaving(loop, form)
     process = loop.start(*guard)
     loop.begun()

@@ -4,6 +4,7 @@ None means gone or not visible to us: processes vanish between two reads. OSErro
 
 import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ PASSWD_MAX_BYTES = 1 << 20
 THREADS_MAX = 64
 CHASES_MAX = 200
 CHASED = 3
+_VARIABLE = re.compile(rb"[A-Za-z_][^\s=\0]*=")
 _GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 _KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD
 # Where the fields of `stat` are after the name, which may itself contain spaces, brackets and newlines.
@@ -179,6 +181,17 @@ def environ_value(pid: int, name: bytes) -> bytes | None:
         if data:
             return _value(data, name)
     return None
+
+
+def hides_environ(pid: int) -> bool:
+    """Whether nobody can tell with what environment a process was started: we may not read it, or a title was written over it."""
+    try:
+        data = _read(f"/proc/{pid}/environ", STAT_MAX_BYTES)
+    except PermissionError:
+        return True
+    except _GONE:
+        return False
+    return bool(data) and _VARIABLE.match(data) is None
 
 
 def _environs(pid: int) -> Iterator[str]:

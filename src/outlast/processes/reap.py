@@ -17,6 +17,7 @@ from outlast.processes.proc import (
     descendants,
     describe,
     environ_value,
+    hides_environ,
     look,
     newest_first,
 )
@@ -28,6 +29,7 @@ CALL_MARK = b"OUTLAST_CALL"
 PROGRAMS_MARK = b"OUTLAST_PROGRAMS"
 ACTS_MARK = b"OUTLAST_ACTS"
 _WORKER = "multiprocessing"  # in the command line of a worker, which does the acts of programs without being started by one
+_FIRST = 1  # the process that adopts orphans, unless one above them does
 FREEZE_LOOKS_MAX = 50
 CALM_LOOKS = 3
 NAMED_MAX = 64
@@ -118,6 +120,28 @@ def search_acts(run: str, since_s: float, act_lock: os.PathLike[str]) -> ActProc
     return ActProcesses(
         [proc for proc in found if proc.pid not in shared], [proc for proc in found if proc.pid in shared]
     )
+
+
+def search_hidden(since_s: float) -> list[Proc]:
+    """Living processes of our user that were started after that time (seconds since boot), and of which nobody can tell for what.
+
+    They hide their environment: not dumpable, or with a title written over it. Left out is what a living program that is
+    older has started, unless that may have adopted it: the first process, a child of it, and our ancestors.
+    """
+    since, mine = since_s * os.sysconf("SC_CLK_TCK"), os.geteuid()
+    among, above = all_processes(), {proc.pid for proc in ancestors(os.getpid())}
+    ours = {os.getpid(), *above, *descendants(os.getpid(), among)}
+    found = []
+    for proc in among.values():
+        is_known = proc.pid in ours or proc.is_zombie or proc.uid != mine or proc.start_ticks < since
+        if is_known or not hides_environ(proc.pid):
+            continue
+        oldest = proc
+        while (parent := among.get(oldest.ppid)) is not None and parent.start_ticks >= since:
+            oldest = parent
+        if parent is None or parent.ppid <= _FIRST or parent.pid in above:
+            found.append(proc)
+    return found
 
 
 def _holds(pid: int, named: set[bytes]) -> bool:

@@ -179,6 +179,7 @@ class _Course:
         self._probed = False
         self._denied = 0
         self._leftovers = ""
+        self._earlier = None if record is None else record.intent  # of an earlier call of this act
         self._searched: ev.AnyEvent | None = None
         self._since_s = port.since_s
         self._running = _under_way(port.run, act.key)
@@ -208,9 +209,16 @@ class _Course:
             return
         self._searched, lease = intent, self.port.lease
         port = self.port
-        found = yield Block(
-            lambda: leftovers.stop(lease.run, port.act_lock, port.roster, intent.key, port.age_s(intent))
-        )
+
+        def look() -> leftovers.Leftovers:
+            age_s = port.age_s(intent)
+            found = leftovers.stop(lease.run, port.act_lock, port.roster, intent.key, age_s)
+            # One that is settled as "did not" was looked at, by somebody who saw more than we do.
+            may_run = intent is self._earlier and record.state != "did_not"
+            unseen = leftovers.unseen(age_s) if may_run else ()
+            return leftovers.Leftovers(found.stopped, (*found.left, *unseen))
+
+        found = yield Block(look)
         self._leftovers = ", ".join(found.left)
         if found.stopped:
             self._since_s = time.monotonic()  # the far side may be busy yet with what was cut off

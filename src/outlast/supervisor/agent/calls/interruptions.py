@@ -15,6 +15,7 @@ from outlast.core.text import call_words
 from outlast.core.values import shorten
 from outlast.errors import DidNotHappen
 from outlast.probes import CannotTell, Happened
+from outlast.runs.engine import leftovers
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls.history import unheard
@@ -37,7 +38,8 @@ def settle(run: RunEngine, outward: OutwardCalls) -> None:
         told = told_of(run.journal, intent) if intent is not None else None
         if told is None or told.asks:  # only a person can say whether it is another call
             continue
-        left = run.supervision.left
+        age_s = run.journal.age_s(intent) if intent is not None else None
+        left = (*run.supervision.left, *(leftovers.unseen(age_s) if told.outward else ()))
         found = _while_it_lives(_found(told, outward), left) if told.outward else _LOCAL
         finding, by, evidence = found
         event = ev.EffectSettled(
