@@ -9,7 +9,7 @@ from outlast import decoders
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.runs.journal import Journal
-from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, told_of
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, has_result, told_of
 
 ANOTHER: Final = "another"  # a request: what an effect held is another call
 _OF_EFFECTS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
@@ -103,6 +103,7 @@ class History:
             set
         )  # by effect, the contents that it held so far
         self._requests = 0  # of the kind `another`, taken so far
+        self._journal = journal
         for event in journal.events(*_TAGS):
             self._take(journal, event)
 
@@ -153,15 +154,23 @@ class History:
     def known(self, memory: int | None) -> dict[str, PastCall]:
         """What a memory has to be told of, once each, when it is about to be repeated; None: one that knows of every call.
 
-        Of what it made itself: what was found out later and has no result of its own. Of what another one made: all of it.
+        Of what it made itself: what was found out later and has no result of its own, and that a program of it ended well where
+        its caller did not hear of that. Of what another one made: all of it.
         """
         return {
             effect: past
             for effect, past in self.calls.items()
             if past.record.state in ("intended", "in_doubt")
             or (past.was_found and not past.was_told)
+            or self._was_unheard(past)
             or not (memory is None or self.memories.of(past.memory) == memory)
         }
+
+    def _was_unheard(self, past: PastCall) -> bool:
+        if not (past.was_told and has_result(past.record)):
+            return False
+        result = self._journal.value(past.record.result)
+        return isinstance(result, dict) and bool(result.get("unheard"))
 
     def answers(self, memory: int | None) -> list[CallRecord]:
         """The calls that were answered in a memory."""
