@@ -58,10 +58,24 @@ MUTANTS = (
         (f"{HEARD}::test_a_call_of_an_earlier_attempt_is_answered_again_where_its_shim_is_killed",),
     ),
     Mutant(
+        "a hook that says its last word before it has printed the answer",
+        "supervisor/client/hook.py",
+        "    if code == DENIED:\n",
+        "    there.sendall(TAKEN)\n    if code == DENIED:\n",
+        (f"{_LAST}[hook]",),
+    ),
+    Mutant(
         "a session that goes on and is not told of a program that it did not hear of",
         f"{CALLS}/history.py",
         '        return isinstance(result, dict) and bool(result.get("unheard"))\n',
         "        return False\n",
         (f"{HEARD}::test_what_a_killed_session_was_told_of_a_killed_shim_it_is_told_again",),
+    ),
+    Mutant(
+        "a word to wrap up that a killed hook did not pass on, taken as told",
+        "supervisor/agent/hooks.py",
+        "[*self._unheard(), self._budget.words()]",
+        "[self._budget.words()]",
+        ("tests/supervisor/test_wrap_up.py::test_a_word_that_a_killed_hook_did_not_pass_on_is_told_again",),
     ),
 )  # fmt: skip

@@ -1,9 +1,10 @@
 """An answer counts when its caller has got it. One whose client is killed before that, or before it has ended, is given again
-when the same call comes again, and the call is not made a second time: shims.
+when the same call comes again, and the call is not made a second time: shims and hooks.
 
 strace kills the client at an exact system call; the witness counts what reached the world.
 """
 
+import json
 import socket
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from outlast.supervisor.agent.calls.answers import CallAnswers
 from outlast.supervisor.agent.calls.record import EndedProgram, OutwardCall
 from outlast.supervisor.agent.calls.repeats import Holds
+from outlast.supervisor.client import copy
 from outlast.supervisor.socket import connection
 from outlast.supervisor.socket.connection import Connection
 from outlast.supervisor.socket.delivery import Delivery
@@ -124,6 +126,69 @@ def test_what_a_killed_session_was_told_of_a_killed_shim_it_is_told_again(host: 
     assert agent.performed() == ["a"], agent.effects()
 
 
+# -- hooks -----------------------------------------------------------------------------------------------------------
+
+
+def client_killed(agent: Scripted, before: str) -> None:
+    """The next hook before a call runs its client behind these words."""
+    text = agent.program.read_text()
+    command = '["sh", "-c", each["command"]]'
+    assert command in text
+    python = agent.folder / "python"
+    real = json.dumps(agent.folder.as_posix())
+    python.write_text(f'#!/bin/sh\nrm -f {agent.folder}/arm\nexec {before} {copy.interpreter()} "$@"\n')
+    python.chmod(0o755)
+    replaced = (
+        f'["sh", "-c", each["command"].replace({copy.interpreter()!r}, {str(python)!r}) '
+        f'if event == "PreToolUse" and (Path({real}) / "arm").exists() else each["command"]]'
+    )
+    agent.program.write_text(text.replace(command, replaced))
+    (agent.folder / "arm").touch()
+
+
+@pytest.mark.parametrize(
+    "before", [killed("write", 1), killed("sendto", 2), killed("exit_group", 1)],
+    ids=["before it prints", "before its last word", "after it"],
+)  # fmt: skip
+def test_a_fresh_session_whose_hook_is_killed_with_the_answer_is_answered_again(
+    host: Host, before: str
+) -> None:
+    agent = Scripted(host)
+    agent.says(agent.posting("a"), held("mark"))
+    agent.killed_at("mark")
+    agent.forget_sessions()
+    client_killed(agent, before)
+    agent.says(agent.posting("a"), agent.posting("a"), "echo end")
+    assert agent.run() == 0, host.said("t")
+    assert agent.performed() == ["a"], agent.effects()
+    told = results(agent)
+    assert "its hook ended with 137. This call was not made now" in told[0]
+    assert "Nothing was done" not in told[0]
+    assert "happened before" in told[1]
+
+
+def test_a_call_that_was_allowed_to_a_hook_that_is_killed_is_not_made_and_not_in_doubt(host: Host) -> None:
+    agent = Scripted(host)
+    client_killed(agent, killed("sendto", 2))
+    agent.says(agent.posting("a"), agent.posting("a"))
+    assert agent.run() == 0, host.said("t")
+    assert agent.performed() == ["a"], agent.effects()
+    assert [effect["state"] for effect in agent.effects()] == ["failed", "confirmed"]
+
+
+def results(agent: Scripted) -> list[str]:
+    """What its model was told of its calls."""
+    (path,) = agent.host.isolated.home.glob(".claude/projects/*/*.jsonl")
+    contents = [json.loads(line)["message"]["content"] for line in path.read_text().splitlines()]
+    return [
+        each["content"]
+        for content in contents
+        if isinstance(content, list)
+        for each in content
+        if "content" in each
+    ]
+
+
 # -- the last word ---------------------------------------------------------------------------------------------------
 
 
@@ -132,12 +197,14 @@ def traced(file: Path) -> str:
     return f"strace -o {file} -e trace=write,sendto,recvfrom,exit_group"
 
 
-@pytest.mark.parametrize("client", ["shim"])
+@pytest.mark.parametrize("client", ["shim", "hook"])
 def test_the_last_word_of_a_client_is_its_last_act(host: Host, tmp_path: Path, client: str) -> None:
     """Not every kernel tells how a process ended: then the word alone counts."""
     file = tmp_path / "trace"
     agent = Scripted(host)
-    agent.says(f"{traced(file)} {agent.posting('a')}")
+    agent.says(agent.posting("a") if client == "hook" else f"{traced(file)} {agent.posting('a')}")
+    if client == "hook":
+        client_killed(agent, traced(file))
     assert agent.run() == 0, host.said("t")
     acts = [line for line in file.read_text().splitlines() if not line.startswith(("---", "+++"))]
     assert [line.partition("(")[0] for line in acts[-3:]] == ["recvfrom", "sendto", "exit_group"], acts

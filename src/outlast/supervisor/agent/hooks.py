@@ -69,6 +69,7 @@ class AgentHooks:
         self._programs = OutwardPrograms(
             beats.run, beats, holds, calls, responses, progress, outward, self._timing
         )
+        self._said: list[tuple[Delivery, str]] = []  # words for the agent, and who was to pass them on
         self.keeps_waiting = False  # the agent waits for the answer to a hook, which it will not get
         self.closed = threading.Event()
 
@@ -101,7 +102,7 @@ class AgentHooks:
                     answer = self._about_to(event, cwd, delivery) if is_there else self._too_late(event, cwd)
                 else:
                     progress.guarded(partial(self._observer.take, event))
-            answer = self._with_words(answer, hook.kind)
+            answer = self._with_words(answer, hook.kind, delivery)
         if is_held:  # its answer is not waited for: the agent is being stopped
             self.closed.wait(self._timing.hook_hold_s)
             answer = Answer(False, LEAVING if progress.failure is None else ENDING)
@@ -124,12 +125,19 @@ class AgentHooks:
             if self.closed.wait(self._timing.transcript_look_s):
                 return
 
-    def _with_words(self, answer: Answer, kind: str) -> Answer:
-        """What the agent has to be told rides on the answer to a call that has ended."""
+    def _with_words(self, answer: Answer, kind: str, delivery: Delivery) -> Answer:
+        """What the agent has to be told rides on the answer to a call that has ended. What a hook was told that was killed
+        before it had passed that on is told again."""
         said = [SAME] if self._progress.take_repeats() else []
         if kind == "post" and self._release.caps.tells and not self._budget.by_gateway:
-            said += filter(None, [self._budget.words()])
+            said += filter(None, [*self._unheard(), self._budget.words()])
+        self._said += [(delivery, "\n".join(said))] if said else []
         return Answer(reason="\n".join(said)) if said else answer
+
+    def _unheard(self) -> list[str]:
+        looked = [(each.look(), each, words) for each, words in self._said]
+        self._said = [(each, words) for state, each, words in looked if state != "lost" and not each.is_final]
+        return [words for state, _, words in looked if state == "lost"]
 
     def _about_to(self, start: ToolStart, cwd: str, delivery: Delivery) -> Answer:
         """Whether a call may go."""
