@@ -22,6 +22,7 @@ from pathlib import Path
 from tests import (
     mutations,
     mutations_agents,
+    mutations_answers,
     mutations_budget,
     mutations_calls,
     mutations_forms,
@@ -37,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 240
 JOBS = 2
 MUTANTS = (
-    *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_forms.MUTANTS,
+    *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_answers.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_forms.MUTANTS,
     *mutations_identity.MUTANTS, *mutations_runs.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
 )  # fmt: skip
 

@@ -104,7 +104,10 @@ class Minded:
 
     def ask(self, data: bytes) -> tuple[int, bytes]:
         """What a hook with this input is answered, over the socket."""
-        return hook._asked(str(self.server.path), MARK, self.agent, data)
+        there, code, out = hook._asked(str(self.server.path), MARK, self.agent, data)
+        there.sendall(hook.TAKEN)
+        there.close()
+        return code, out
 
     def take(self, event: AgentEvent) -> None:
         """As if the transcript or a hook told this."""

@@ -7,6 +7,7 @@ stand-in that notes each time that it is run: the witness.
 
 import contextlib
 import json
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from outlast.supervisor.client import shim
+from outlast.supervisor.socket.connection import Connection
+from outlast.supervisor.socket.delivery import Delivery
 from outlast.supervisor.socket.server import ScriptGone
 from outlast.supervisor.socket.wire import Output, Shim
 from tests.supervisor.hook_driver import AttemptDies, before, is_denied, recorded
@@ -249,6 +252,7 @@ def test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it(tmp_p
     with attempt(tmp_path) as here:
         hooks, asked = here.there.attempt.hooks, Shim(words=tuple(FIRST.split()), cwd=str(here.there.work))
         began, hears = threading.Event(), threading.Event()
+        ours, theirs = socket.socketpair()
 
         def perform() -> Output:
             began.set()
@@ -257,16 +261,18 @@ def test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it(tmp_p
 
         def dies() -> None:
             with contextlib.suppress(ScriptGone):
-                hooks.shim(asked, perform, lambda: False)
+                hooks.shim(asked, perform, Delivery(Connection(ours), acknowledges=True))
 
         thread = threading.Thread(target=dies)
         thread.start()
         try:
             assert began.wait(TIMEOUT_S)
+            theirs.close()
             assert HELD in hooks.shim(asked, lambda: Output(0)).reason
         finally:
             hears.set()
             thread.join(TIMEOUT_S)
+            ours.close()
         assert len(list(here.there.run.journal.events("effect_in_doubt"))) == 1, "it is on record once"
         raise AttemptDies
 

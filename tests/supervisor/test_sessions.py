@@ -276,7 +276,7 @@ def test_a_hook_that_is_killed_denies_its_call(tmp_path: Path, agent: str) -> No
         os.kill(int(below.read_text().split()[0]), signal.SIGKILL)
         assert hook.wait(TIMEOUT_S) == client_hook.DENIED
         assert hook.stderr is not None
-        assert b"did not put this call on record" in hook.stderr.read()
+        assert b"did not let this call through" in hook.stderr.read()
         hook.stderr.close()
         raise AttemptDies
 

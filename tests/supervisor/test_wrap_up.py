@@ -1,5 +1,6 @@
 """An agent whose budget runs out, as its supervisor sees it: told once, bounded after that, counted once whoever saw it."""
 
+import socket
 import sys
 from pathlib import Path
 from types import FrameType
@@ -17,6 +18,8 @@ from outlast.runs.engine.steps import append
 from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.budget.gateway import Gate
 from outlast.supervisor.person import Person
+from outlast.supervisor.socket.connection import Connection
+from outlast.supervisor.socket.delivery import Delivery
 from tests.supervisor.hook_driver import LOCAL, AttemptDies, Minded, after, before, line, minded, response
 
 NEAR = b"nearly spent"
@@ -42,6 +45,26 @@ def test_it_reads_the_word_once_with_the_result_of_a_call(agent: str, tmp_path: 
         assert [allowed for allowed, _ in read] == [True] * 8
         assert [NEAR in said for _, said in read].count(True) == 1
         assert there.run.state.wrap_beat == 6, "600 are spent, and four more like these fit"
+        raise AttemptDies
+
+
+def test_a_word_that_a_killed_hook_did_not_pass_on_is_told_again(tmp_path: Path) -> None:
+    with minded(tmp_path, budget=1000) as there:
+        there.start()
+        said, number = b"", 0
+        while NEAR not in said:
+            number += 1
+            there.attempt.responses.response(Response(f"m{number}"))
+            there.run.meter.count(f"m{number}", Usage(output=COST))
+            assert there.allows(before("claude", f"{LOCAL} {number}", f"call_{number}"))
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                delivery = Delivery(Connection(ours), acknowledges=True)
+                told = after("claude", f"{LOCAL} {number}", f"call_{number}")
+                said, _ = there.attempt.hooks.hook(told, delivery)
+                theirs.close()
+        assert NEAR in there.ask(told)[1]
+        assert NEAR not in there.ask(told)[1], "it was heard"
         raise AttemptDies
 
 

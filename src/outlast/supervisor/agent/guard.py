@@ -27,6 +27,7 @@ from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.launch.environment import BASH_ENV, SOCKET
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.person import Person
+from outlast.supervisor.socket.delivery import DELIVERED, Delivery
 from outlast.supervisor.socket.wire import Output, Shim, ShimAnswer
 from outlast.supervisor.timing import Timing
 from outlast.workspace.types import raw
@@ -124,17 +125,20 @@ class Guard:
 
     # -- its calls -------------------------------------------------------------------------------------------------
 
-    def hook(self, data: bytes, is_there: Callable[[], bool]) -> tuple[bytes, int]:
+    def hook(self, data: bytes, delivery: Delivery) -> tuple[bytes, int]:
         """A plain command has no hooks of ours."""
         raise OutlastError("a plain command has no hooks", hint="start the agent itself with `outlast run`")
 
-    def shim(
-        self, shim: Shim, perform: Callable[[], Output], is_there: Callable[[], bool] = lambda: True
-    ) -> ShimAnswer:
+    def shim(self, shim: Shim, perform: Callable[[], Output], delivery: Delivery = DELIVERED) -> ShimAnswer:
         """A program below the command that may reach outside. Below an `outlast effect` that effect is the record."""
         if shim.call:
             return ShimAnswer(exit_code=perform().exit_code)
-        return self._programs.shim(shim, perform, is_there)
+        return self._programs.shim(shim, perform, delivery)
+
+    def look_at_answers(self) -> None:
+        """Whoever was answered has got that answer, or has left."""
+        with self._beats.lock:
+            self._programs.look_at_answers()
 
     def stopping(self) -> None:
         """The attempt's processes are about to be stopped."""

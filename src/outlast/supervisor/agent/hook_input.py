@@ -11,10 +11,11 @@ from outlast import decoders
 from outlast.agents.events import ToolStart
 from outlast.agents.values import Hook
 
-# what our hooks say of a call that they denied by themselves (`client/hook.py`, `client/hook.sh`, the plugin of opencode)
+# What our hooks say of a call that they denied by themselves (`client/hook.py`, `client/hook.sh`, the plugin of opencode), and
+# what those of an earlier outlast said.
 OURS = re.compile(
-    r"outlast denied .{1,4000}?: its supervisor did not put the call on record \(.{0,1000}?\)\. Nothing was done\."
-    r"|outlast did not put this call on record: its (?:hook|Python) .{1,4000}?\. Nothing was done\."
+    r"outlast denied .{1,4000}?: its supervisor did not put the call on record \(.{0,1000}?\)\. (?:This call was not made now|Nothing was done)\b"
+    r"|outlast did not (?:let this call through|put this call on record): its (?:hook|Python) .{1,4000}?\. (?:This call was not made now|Nothing was done)\b"
     r"|outlast (?:could not be asked, so this was not done|did not allow this, so it was not done)",
     re.DOTALL,
 )

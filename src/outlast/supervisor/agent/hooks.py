@@ -19,6 +19,7 @@ from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.stall import STOPPED_AT, TOLD_AT
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
+from outlast.supervisor.socket.delivery import DELIVERED, Delivery
 from outlast.supervisor.socket.wire import Output, Shim, ShimAnswer
 from outlast.supervisor.timing import Timing
 
@@ -68,6 +69,7 @@ class AgentHooks:
         self._programs = OutwardPrograms(
             beats.run, beats, holds, calls, responses, progress, outward, self._timing
         )
+        self._said: list[tuple[Delivery, str]] = []  # words for the agent, and who was to pass them on
         self.keeps_waiting = False  # the agent waits for the answer to a hook, which it will not get
         self.closed = threading.Event()
 
@@ -77,7 +79,7 @@ class AgentHooks:
         """The attempt's processes are about to be stopped."""
         self._calls.stopping()
 
-    def hook(self, data: bytes, is_there: Callable[[], bool] = lambda: True) -> tuple[bytes, int]:
+    def hook(self, data: bytes, delivery: Delivery = DELIVERED) -> tuple[bytes, int]:
         """Put on record what a hook tells, then answer it. One that left has judged by itself."""
         cli, progress = self._cli, self._progress
         hook = cli.hook(data)
@@ -88,6 +90,7 @@ class AgentHooks:
         self._await_transcript(hook)
         with self._lock:
             self._outward.refresh_shims()
+            self._programs.agent_went_on()
             progress.guarded(self._observer.look)
             if hook.kind == "pre":  # the beat before is over, whatever the transcript tells yet
                 progress.guarded(self._responses.end_due)
@@ -95,10 +98,11 @@ class AgentHooks:
             self.keeps_waiting = is_held
             for event in () if is_held else hook.events:
                 if isinstance(event, ToolStart) and hook.kind == "pre":
-                    answer = self._about_to(event, cwd) if is_there() else self._too_late(event, cwd)
+                    is_there = delivery.is_there()
+                    answer = self._about_to(event, cwd, delivery) if is_there else self._too_late(event, cwd)
                 else:
                     progress.guarded(partial(self._observer.take, event))
-            answer = self._with_words(answer, hook.kind)
+            answer = self._with_words(answer, hook.kind, delivery)
         if is_held:  # its answer is not waited for: the agent is being stopped
             self.closed.wait(self._timing.hook_hold_s)
             answer = Answer(False, LEAVING if progress.failure is None else ENDING)
@@ -121,14 +125,21 @@ class AgentHooks:
             if self.closed.wait(self._timing.transcript_look_s):
                 return
 
-    def _with_words(self, answer: Answer, kind: str) -> Answer:
-        """Add the words for the agent to the answer about a call that has ended."""
+    def _with_words(self, answer: Answer, kind: str, delivery: Delivery) -> Answer:
+        """Add the words for the agent to the answer about a call that has ended. Words whose hook was killed before it passed
+        them on are told again."""
         said = [SAME] if self._progress.take_repeats() else []
         if kind == "post" and self._release.caps.tells and not self._budget.by_gateway:
-            said += filter(None, [self._budget.words()])
+            said += filter(None, [*self._unheard(), self._budget.words()])
+        self._said += [(delivery, "\n".join(said))] if said else []
         return Answer(reason="\n".join(said)) if said else answer
 
-    def _about_to(self, start: ToolStart, cwd: str) -> Answer:
+    def _unheard(self) -> list[str]:
+        looked = [(each.look(), each, words) for each, words in self._said]
+        self._said = [(each, words) for state, each, words in looked if state != "lost" and not each.is_final]
+        return [words for state, _, words in looked if state == "lost"]
+
+    def _about_to(self, start: ToolStart, cwd: str, delivery: Delivery) -> Answer:
         """Whether a call may go."""
         self._observer.announced(start.id)
         record = self._observer.record_of(start, cwd)
@@ -138,7 +149,7 @@ class AgentHooks:
             self._progress.guarded(partial(self._responses.refuse, start, record, words))
             return Answer(False, words)
         self._progress.call_began(start)
-        return self._programs.judged(start, record)
+        return self._programs.judged(start, record, delivery)
 
     def _too_late(self, start: ToolStart, cwd: str) -> Answer:
         """Its hook waits no more, and did what it does alone: what reaches outside is denied, what stays in here passed."""
@@ -150,10 +161,13 @@ class AgentHooks:
             self._progress.guarded(partial(self._responses.intend, start, record))
         return Answer()
 
+    def look_at_answers(self) -> None:
+        """Whoever was answered has got that answer, or has left."""
+        with self._lock:
+            self._programs.look_at_answers()
+
     # -- shims -----------------------------------------------------------------------------------------------------
 
-    def shim(
-        self, shim: Shim, perform: Callable[[], Output], is_there: Callable[[], bool] = lambda: True
-    ) -> ShimAnswer:
+    def shim(self, shim: Shim, perform: Callable[[], Output], delivery: Delivery = DELIVERED) -> ShimAnswer:
         """A program below the agent that may reach outside: why it is not run, or its exit code when it was."""
-        return self._programs.shim(shim, perform, is_there)
+        return self._programs.shim(shim, perform, delivery)

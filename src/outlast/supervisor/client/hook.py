@@ -5,9 +5,10 @@ It imports nothing of ours. `sh hook.sh PYTHON SOCKET ATTEMPT AGENT [CLASSES] < 
 import _socket
 import sys
 from binascii import b2a_base64
-from posix import environ, getuid, read, write  # `os` would cost a millisecond
+from posix import _exit, environ, getuid, read, write  # `os` would cost a millisecond
 
 LIMIT_S = 5.0
+TAKEN = b"\x06"  # as in `connection`, which is not imported here
 INPUT_MAX_BYTES = 20 << 20
 DENIED = 2
 _CHUNK = 1 << 20
@@ -23,14 +24,14 @@ def main(socket: str, attempt: str, agent: str, classes: str = "") -> int:
     """
     data = _input()
     try:
-        code, out = _asked(socket, attempt, agent, data)
+        there, code, out = _asked(socket, attempt, agent, data)
     except Exception as error:  # nothing may let a call pass unseen
         return _alone(data, classes, f"{type(error).__name__}: {error}")
     if code == DENIED:
         write(2, out)
     elif out:
         write(1, out)
-    return code
+    return _leave(there, code)
 
 
 def _input() -> bytes:
@@ -44,11 +45,20 @@ def _input() -> bytes:
     return b"".join(parts)
 
 
-def _asked(socket: str, attempt: str, agent: str, data: bytes) -> tuple[int, bytes]:
+def _leave(there: _socket.socket, code: int) -> int:
+    """End at once, and say last that the answer was passed on: of one that is killed before that, nobody has read it."""
+    try:
+        there.sendall(TAKEN)
+    except OSError:  # the supervisor is gone
+        pass
+    _exit(code)
+
+
+def _asked(socket: str, attempt: str, agent: str, data: bytes) -> tuple[_socket.socket, int, bytes]:
     """The supervisor's answer: a frame of one byte, the exit code, and what is to be printed."""
     if len(data) > INPUT_MAX_BYTES:
         raise ValueError(f"a hook input of more than {INPUT_MAX_BYTES:,} bytes")
-    body = b'{"type":"hook","attempt":"%s","agent":"%s","data":"%s"}' % (
+    body = b'{"type":"hook","acks":true,"attempt":"%s","agent":"%s","data":"%s"}' % (
         attempt.encode(), agent.encode(), b2a_base64(data, newline=False),
     )  # fmt: skip
     there = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -63,11 +73,12 @@ def _asked(socket: str, attempt: str, agent: str, data: bytes) -> tuple[int, byt
             if not chunk:
                 raise ConnectionError("the supervisor is gone")
             answer += chunk
-    finally:
+        if answer[4] not in (0, DENIED):
+            raise ValueError("the supervisor refused")
+    except BaseException:
         there.close()
-    if answer[4] not in (0, DENIED):
-        raise ValueError("the supervisor refused")
-    return answer[4], answer[5:]
+        raise
+    return there, answer[4], answer[5:]
 
 
 def refuse_stranger(there: _socket.socket) -> None:
@@ -89,8 +100,10 @@ def _alone(data: bytes, classes: str, why: str) -> int:
         return 0
     write(
         2,
-        f"outlast denied {found}: its supervisor did not put the call on record ({why}). "
-        "Nothing was done. Work on without it, or stop.\n".encode(errors="replace"),
+        f"outlast denied {found}: its supervisor did not put the call on record ({why}). This call was not made now; "
+        "the same one may be on record as made before. Work on without it, or stop.\n".encode(
+            errors="replace"
+        ),
     )
     return DENIED
 

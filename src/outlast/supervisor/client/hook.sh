@@ -9,5 +9,7 @@ case $code in
 0 | 2) exit $code ;;
 esac
 [ -x "$python" ] && why="its hook ended with $code" || why="its Python is gone, which was $python"
-echo "outlast did not put this call on record: $why. Nothing was done. Work on without it, or stop." >&2
+# The supervisor may have answered it all the same: perhaps that the very call was made before.
+echo "outlast did not let this call through: $why. This call was not made now; the same one may be on record as made before:" \
+    "make it again to be told, or work on without it." >&2
 exit 2

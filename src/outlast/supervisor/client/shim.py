@@ -20,6 +20,7 @@ from collections.abc import Callable
 REFUSED = 125
 LIMIT_S = 5.0
 FRAME_MAX_BYTES = 32 << 20  # as in `wire`, which is not imported here
+TAKEN = b"\x06"  # as in `connection`, which is not imported here
 # As in `environment`, which is not imported here.
 ATTEMPT, CALL, PROGRAMS = b"OUTLAST_ATTEMPT", b"OUTLAST_CALL", b"OUTLAST_PROGRAMS"
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -177,14 +178,14 @@ def _become(real: str, words: list[str]) -> int:
 def _asked(place: str, who: dict[str, object], real: str, words: list[str], named: dict[str, str]) -> int:
     """Ask as `wire.Shim`, `Order` and `Report` define it, with the standard library alone: our package may be gone."""
     told = list(map(_text, words))
-    asked = {"type": "shim", **who, "words": told, "cwd": _text(_cwd()), "variables": named}
+    asked = {"type": "shim", "acks": True, **who, "words": told, "cwd": _text(_cwd()), "variables": named}
     try:
         there = _Connection(place)
         there.send(asked | {"sent_ns": time.monotonic_ns()})
         tied = _tie()  # loaded while the supervisor judges
         order = there.receive()
         if order.get("type") != "order" or order.get("do") != "run":
-            return _not_run(words, order)
+            return there.leave(_not_run(words, order))
     except (OSError, ValueError) as error:
         return _refuse(words, f"it is not on record: {error}")
     keeps = order.get("keeps")
@@ -199,7 +200,7 @@ def _asked(place: str, who: dict[str, object], real: str, words: list[str], name
         there.receive()  # the outcome is durable before whoever called us goes on
     except (OSError, ValueError) as error:
         _say(f"outlast: what came of `{words[0]}` is not on record: {error}")
-    return code
+    return there.leave(code)
 
 
 def _refuse_stranger(there: _socket.socket) -> None:
@@ -235,6 +236,14 @@ class _Connection:
         if not isinstance(message, dict):
             raise ValueError("its answer makes no sense")
         return message
+
+    def leave(self, code: int) -> int:
+        """End at once, and say last that the answer was taken: of one that is killed before that, nobody has heard it."""
+        try:
+            self._sock.sendall(TAKEN)
+        except OSError:  # the supervisor is gone
+            pass
+        os._exit(code)
 
     def _bytes(self, count: int) -> bytes:
         found = b""

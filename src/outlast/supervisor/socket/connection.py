@@ -1,5 +1,6 @@
 """One connection on the supervisor's socket: whole messages, in order, with a limit on waiting."""
 
+import contextlib
 import os
 import select
 import socket
@@ -14,7 +15,9 @@ from outlast.supervisor.socket import wire
 _CHUNK = 1 << 16
 PATH_BYTES_MAX = 107  # of a socket's name, by the kernel
 AGAIN = "start the script again: what is on record is replayed, what was cut off is done again"
+TAKEN = b"\x06"  # the last word of a side that asked: it has got its answer, and acted on it
 _CREDENTIALS = struct.Struct("3i")
+_PEER_PROCESS = 77  # SO_PEERPIDFD, which `socket` does not name yet
 
 
 class Gone(OutlastError):
@@ -47,6 +50,41 @@ class Connection:
         asked = select.poll()
         asked.register(self._sock, select.POLLRDHUP)
         return not asked.poll(0)
+
+    def process(self) -> int | None:
+        """A descriptor of the process on the other side, for the caller to close; None where the kernel gives none."""
+        try:
+            return self._sock.getsockopt(socket.SOL_SOCKET, _PEER_PROCESS)
+        except OSError:
+            return None
+
+    def waiting(self) -> bytes | None:
+        """The first byte that came and was not received yet; empty when the other side left, None while nothing came.
+
+        May be asked from any thread, as long as no other receives.
+        """
+        if self._rest:
+            return bytes(self._rest[:1])
+        try:
+            return self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def wait(self) -> None:
+        """Until something comes or the other side leaves. Nothing is received."""
+        if self._rest:
+            return
+        asked = select.poll()
+        with contextlib.suppress(ValueError, OSError):  # it was closed meanwhile
+            asked.register(self._sock, select.POLLIN | select.POLLRDHUP)
+            asked.poll()
+
+    def acknowledge(self) -> None:
+        """Say that the last answer was taken. Where nobody hears that any more, it does not matter."""
+        with contextlib.suppress(OSError):
+            self._sock.sendall(TAKEN)
 
     def send(self, message: wire.AnyMessage) -> None:
         try:

@@ -30,6 +30,7 @@ from outlast.runs.journal import Journal
 from outlast.store.local import Local
 from outlast.supervisor.beat_in_flight import ENDS_ATTEMPT, BeatInFlight
 from outlast.supervisor.lifecycle import Lifecycle
+from outlast.supervisor.socket.delivery import DELIVERED, Delivery
 from outlast.supervisor.socket.wire import Output
 from outlast.supervisor.timing import Timing
 
@@ -39,7 +40,6 @@ _CANNOT_START = "the command cannot be started"
 ROOM_MIN_BYTES = 256 << 10  # with less nothing is begun: its end might not be recorded
 
 Perform = Callable[[str, int], Output]  # given the key of an effect, or which call of its name a step is
-IsThere = Callable[[], bool]  # whether the script's side of a call still lives
 
 
 def step_of(name: str, occurrence: int) -> str:
@@ -55,10 +55,6 @@ def steps_on_record(journal: Journal) -> set[str]:
         for event in found
         if event.name.startswith(STEP)
     }
-
-
-def _lives() -> bool:
-    return True
 
 
 class CommandFailed(Exception):
@@ -109,7 +105,7 @@ class ScriptCalls:
         self._lock = beats.lock
         self._free = threading.Condition(self._lock)
         self._counts: dict[str, int] = {}
-        self._busy: dict[str, IsThere] = {}
+        self._busy: dict[str, Delivery] = {}
         self._acting = 0
         self._ended: list[tuple[str, int]] = []  # steps whose beat could not end yet
         self._known = self._read_steps()
@@ -160,7 +156,7 @@ class ScriptCalls:
 
     def step(
         self, name: str, perform: Perform, *, words: tuple[str, ...] = (), retry_failed: bool = False,
-        missing: int = 0, is_there: IsThere = _lives,
+        missing: int = 0, delivery: Delivery = DELIVERED,
     ) -> tuple[Output, bool]:  # fmt: skip
         """The recorded output of this call, else perform it now and record its output; and whether it was replayed.
 
@@ -169,7 +165,7 @@ class ScriptCalls:
         recorded with other words.
         """
         named = STEP + name
-        with self._beats.noting_failure(), self._turn(named, is_there) as occurrence:
+        with self._beats.noting_failure(), self._turn(named, delivery) as occurrence:
             self._check_usable()
             recorded = self._known.get((named, occurrence))
             if recorded is not None:
@@ -264,7 +260,7 @@ class ScriptCalls:
 
     def effect(
         self, name: str, words: tuple[str, ...], perform: Perform, *, key: str = "", unknown: str = "",
-        probe: Callable[[str], int] | None = None, missing: int = 0, is_there: IsThere = _lives,
+        probe: Callable[[str], int] | None = None, missing: int = 0, delivery: Delivery = DELIVERED,
     ) -> Output | None:  # fmt: skip
         """The recorded outcome of this effect, else perform it now: intent first, outcome after; None if given up.
 
@@ -276,7 +272,7 @@ class ScriptCalls:
         where it was stopped.
         """
         named = f"effect {name}"
-        with self._beats.noting_failure(), self._turn(named, is_there) as occurrence:
+        with self._beats.noting_failure(), self._turn(named, delivery) as occurrence:
             self._check_usable()
             own = key or effect_key(self._run.id, 0, name, occurrence)
             with self._lock:
@@ -367,7 +363,7 @@ class ScriptCalls:
     # -- occurrences ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _turn(self, named: str, is_there: IsThere) -> Iterator[int]:
+    def _turn(self, named: str, delivery: Delivery) -> Iterator[int]:
         """One call of a name at a time: two at once could not be told apart after a crash.
 
         One whose script died is waited for: what it left running is stopped before its turn ends.
@@ -375,11 +371,11 @@ class ScriptCalls:
         until_s = time.monotonic() + self._timing.turn_wait_s
         with self._free:
             while (other := self._busy.get(named)) is not None:
-                if other() or not self._free.wait(until_s - time.monotonic()):
+                if other.is_there() or not self._free.wait(until_s - time.monotonic()):
                     raise AmbiguousOccurrence(
                         f"two calls of {named!r} run at once", hint="give each another name"
                     )
-            self._busy[named] = is_there
+            self._busy[named] = delivery
             occurrence = self._counts.get(named, 0) + 1
         try:
             yield occurrence

@@ -21,6 +21,7 @@ from outlast.processes import cause_of_death, proc, reap, signals
 from outlast.store import durable
 from outlast.supervisor.socket import connection, pipe
 from outlast.supervisor.socket.connection import Connection, Gone
+from outlast.supervisor.socket.delivery import Delivery
 from outlast.supervisor.socket.script_calls import CannotStart, Halted, NotThere, ScriptCalls, step_of
 from outlast.supervisor.socket.wire import (
     REFUSED,
@@ -57,8 +58,11 @@ class AnswersAgent(Protocol):
     def replays(self) -> bool:
         """Whether it may say how a program ended in an earlier attempt, so that what programs print is kept."""
 
-    def hook(self, data: bytes, is_there: Callable[[], bool]) -> tuple[bytes, int]: ...
-    def shim(self, shim: Shim, perform: Callable[[], Output], is_there: Callable[[], bool]) -> ShimAnswer: ...
+    def hook(self, data: bytes, delivery: Delivery) -> tuple[bytes, int]: ...
+    def shim(self, shim: Shim, perform: Callable[[], Output], delivery: Delivery) -> ShimAnswer: ...
+    def look_at_answers(self) -> None:
+        """Whoever was answered has got that answer, or has left."""
+
     def stopping(self) -> None: ...
 
 
@@ -176,16 +180,19 @@ class Server:
                     "this process belongs to an attempt that is over",
                     hint="it should have been stopped: end it",
                 )
+            delivery = Delivery(there, acknowledges=message.acks)
             match message:
                 case Call():
-                    self._end(there, self._answered(there, message))
+                    self._end(there, self._answered(there, message, delivery), delivery)
                 case Note():
                     there.send(Verdict(allowed=True, body=msgspec.Raw(self._note(message))))
                 case Hook() if self._agent is not None:
-                    out, code = self._agent.hook(message.data, there.is_there)
+                    out, code = self._agent.hook(message.data, delivery)
                     there.answer(code, out)
+                    self._await(delivery, self._agent)
                 case Shim() if self._agent is not None:
-                    there.send(self._shim(there, message, self._agent))
+                    there.send(self._shim(there, message, self._agent, delivery))
+                    self._await(delivery, self._agent)
                 case _:
                     there.send(Verdict(allowed=False, reason=f"cannot serve {type(message).__name__}"))
         except Gone:
@@ -195,10 +202,17 @@ class Server:
         except Exception as error:  # what is wrong here must not cost the script its answer
             there.send(Order(do="refuse", exit_code=REFUSED, reason=f"{type(error).__name__}: {error}"))
 
-    def _end(self, there: Connection, order: Order) -> None:
+    @staticmethod
+    def _await(delivery: Delivery, agent: AnswersAgent) -> None:
+        delivery.wait()
+        if delivery.look() == "lost":
+            agent.look_at_answers()
+
+    def _end(self, there: Connection, order: Order, delivery: Delivery) -> None:
         """Send the last order of a call. A file that goes with it stays until the other side has read it, or died."""
         try:
             there.send(order)
+            delivery.wait()
             if order.output:
                 with contextlib.suppress(Gone):
                     there.receive()
@@ -208,9 +222,9 @@ class Server:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    def _answered(self, there: Connection, call: Call) -> Order:
+    def _answered(self, there: Connection, call: Call, delivery: Delivery) -> Order:
         try:
-            return self._call(there, call)
+            return self._call(there, call, delivery)
         except NotThere:
             return Order(do="missing", exit_code=call.missing)
         except Halted as halted:
@@ -220,7 +234,7 @@ class Server:
                 hint="start the script again: it is looked up first",
             )  # fmt: skip
 
-    def _call(self, there: Connection, call: Call) -> Order:
+    def _call(self, there: Connection, call: Call, delivery: Delivery) -> Order:
         if self._stop_ns:
             raise OutlastError("the attempt is being stopped", hint=connection.AGAIN)
         if call.names:
@@ -234,7 +248,7 @@ class Server:
         if call.kind == "step":
             output, replayed = self._scripts.step(
                 call.name, perform, words=call.words, retry_failed=call.retry_failed, missing=call.missing,
-                is_there=there.is_there,
+                delivery=delivery,
             )  # fmt: skip
             return self._ended(output, replay=replayed)
 
@@ -247,7 +261,7 @@ class Server:
         try:
             outcome = self._scripts.effect(
                 call.name, call.words, perform, key=call.key, unknown=call.unknown,
-                probe=probe if call.probe else None, missing=call.missing, is_there=there.is_there,
+                probe=probe if call.probe else None, missing=call.missing, delivery=delivery,
             )  # fmt: skip
         except (EffectInDoubt, EffectFailed) as error:
             last = (
@@ -366,7 +380,7 @@ class Server:
             file.write(msgspec.msgpack.encode(output))
         return str(path)
 
-    def _shim(self, there: Connection, shim: Shim, agent: AnswersAgent) -> Order:
+    def _shim(self, there: Connection, shim: Shim, agent: AnswersAgent, delivery: Delivery) -> Order:
         """A program that may reach outside runs on the other side, if it may."""
 
         is_effect = shim.call in self._effects  # then that is the record, and says what is done after a kill
@@ -384,7 +398,7 @@ class Server:
 
         steps = () if is_effect else self._steps_around(shim.call, there.pid)
         shim = msgspec.structs.replace(shim, call=shim.call if is_effect else "", mark=mark, steps=steps)
-        answer = agent.shim(shim, perform, there.is_there)
+        answer = agent.shim(shim, perform, delivery)
         if not answer.reason:
             return Order(do="done", exit_code=answer.exit_code)
         if answer.exit_code == 0:

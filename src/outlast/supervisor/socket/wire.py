@@ -17,10 +17,14 @@ REFUSED = 125  # the exit code of what was not run
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """Base of all messages. A field is skipped by a side that does not know it: if it must not be, `VERSION` grows."""
+    """Base of all messages. A field is skipped by a side that does not know it: if it must not be, `VERSION` grows.
+
+    `acks`: whoever asks says, as its last act, that it has taken the answer (`connection.TAKEN`). An older one does not.
+    """
 
     version: int = FIRST
     attempt: str = ""
+    acks: bool = False
 
 
 class Intent(Message, frozen=True, tag="intent"):

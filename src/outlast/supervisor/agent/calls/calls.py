@@ -174,6 +174,18 @@ class AgentCalls:
                     return opened.key
             return ""
 
+    def unheard(self, key: str) -> None:
+        """A program of a call ended well, and its caller did not hear of that. The call's result will say so."""
+        with self._lock:
+            if (opened := self._calls.get(key)) is not None:
+                self._change(opened, unheard=True)
+
+    def effect_of(self, key: str) -> str:
+        """The id of the effect under this key, of a call that has no outcome yet; empty where there is none."""
+        with self._lock:
+            opened = self._calls.get(key)
+            return opened.effect if opened is not None else ""
+
     def program_began(self, key: str) -> None:
         """One more program of a call is under way."""
         with self._lock:

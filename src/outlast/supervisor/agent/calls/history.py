@@ -10,7 +10,7 @@ from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.runs.journal import Journal
 from outlast.supervisor.agent.calls.identity import takes_place
-from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, told_of
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, has_result, told_of
 
 ANOTHER: Final = "another"  # a request: what an effect held is another call
 _OF_EFFECTS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
@@ -106,6 +106,7 @@ class History:
         )  # by effect, the contents that it held so far
         self._requests = 0  # of the kind `another`, taken so far
         self._unheard = unheard(journal)
+        self._journal = journal
         for event in journal.events(*_TAGS):
             self._take(journal, event)
 
@@ -156,8 +157,9 @@ class History:
     def known(self, memory: int | None) -> dict[str, PastCall]:
         """Past calls whose outcome this session may not know; None: a session that knows all.
 
-        Of its own calls: those in doubt, those that outlast found out later without telling it, and those that ended in the
-        background just before it was cut off. Of another's: all.
+        Of its own calls: those in doubt, those that outlast found out later without telling it, those that ended in the
+        background just before it was cut off, and those with a program that ended well without its caller hearing of it. Of
+        another's: all.
         """
         return {
             effect: past
@@ -165,8 +167,15 @@ class History:
             if past.record.state in ("intended", "in_doubt")
             or (past.was_found and not past.was_told)
             or effect in self._unheard
+            or self._was_unheard(past)
             or not (memory is None or self.memories.of(past.memory) == memory)
         }
+
+    def _was_unheard(self, past: PastCall) -> bool:
+        if not (past.was_told and has_result(past.record)):
+            return False
+        result = self._journal.value(past.record.result)
+        return isinstance(result, dict) and bool(result.get("unheard"))
 
     def answers(self, memory: int | None) -> list[CallRecord]:
         """The calls that were answered in a memory."""

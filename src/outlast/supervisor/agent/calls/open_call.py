@@ -66,6 +66,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     began_s: float = 0.0
     left: Left = ()  # processes that it left behind when it returned, and that may do yet what no shim has seen
     printed: Output | None = None  # by a program below a guarded command: a later attempt prints it again
+    unheard: bool = False  # a program of it ended well, and its caller did not hear of that
     heard: bool = False  # the model went on after it returned, while what it left ran on
 
     @classmethod
@@ -104,7 +105,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
         """The recorded result. `ok` is None if no exit code is known.
 
         A failed program makes it a failure, even if the call succeeded (`git push || true`). `done`: which programs of a
-        failed call ended well; `not_done`: which programs a shim refused."""
+        failed call ended well; `not_done`: which programs a shim refused. `unheard`: the
+        caller of one was not told how it ended."""
         all_seen = self.is_outward and not self.unseen and not self.waits
         is_known = end.sure or all_seen or self.code or not end.ok
         ok = end.ok and not self.code if is_known else None
@@ -112,6 +114,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
         told: dict[str, Any] = {"ok": ok, "output": clip(end.output, OUTPUT_BYTES_MAX)}
         told |= {} if code is None else {"exit_code": code}
         told |= {"not_done": self.not_done} if self.not_done else {}
+        told |= {"unheard": True} if self.unheard else {}
         told |= {} if self.printed is None else printed_of(self.printed)
         return told | ({"done": sorted(self.done)} if ok is False and self.done else {})
 

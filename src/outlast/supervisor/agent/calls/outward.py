@@ -26,8 +26,8 @@ Finding = Happened | DidNotHappen | CannotTell
 
 # Agents let a call pass when a hook ends with anything but 0 and 2, and a shell whose file is gone may end with 127.
 _GUARDED = (
-    'test -r "$0" && . "$0"; echo "outlast did not put this call on record: its hook is gone, which was $0.'
-    ' Nothing was done. Work on without it, or stop." >&2; exit 2'
+    'test -r "$0" && . "$0"; echo "outlast did not let this call through: its hook is gone, which was $0. This call was'
+    ' not made now; the same one may be on record as made before. Work on without it, or stop." >&2; exit 2'
 )  # no variable of its own: Gemini puts what the environment has in their place
 
 

@@ -12,12 +12,14 @@ from outlast.agents.events import ToolStart
 from outlast.agents.values import Answer
 from outlast.processes.roster import Roster
 from outlast.runs.engine.run import RunEngine
+from outlast.supervisor.agent.calls.answers import CallAnswers
 from outlast.supervisor.agent.calls.calls import SIGNALLED, AgentCalls, Unrecorded
 from outlast.supervisor.agent.calls.identity import is_part
 from outlast.supervisor.agent.calls.outward import OutwardCalls
-from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, EndedProgram, OutwardCall
 from outlast.supervisor.agent.calls.repeats import Held, Holds
 from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.socket.delivery import DELIVERED, Delivery
 from outlast.supervisor.socket.wire import REFUSED, Output, Shim, ShimAnswer
 from outlast.supervisor.timing import Timing
 
@@ -63,25 +65,28 @@ class OutwardPrograms:
         self._roster = Roster(run.journal.store.local.roster(run.id))
         self._holds, self._outward, self._timing = holds, outward, timing
         self._calls, self._records, self._failures, self._replays = calls, records, failures, replays
-        # Those that a shim runs now: whose each is, and whether its shim is still there.
-        self._programs: dict[object, tuple[str, Callable[[], bool]]] = {}
+        self._answers = CallAnswers(holds, calls)
+        # Those that a shim runs now: whose each is, and its shim, as whoever is to hear how it ends.
+        self._programs: dict[object, tuple[str, Delivery]] = {}
         # And what below them is not seen yet.
         self._runners: dict[object, tuple[str, tuple[OutwardCall, ...]]] = {}
         self.has_held = False  # whether a call was held in this attempt because of one in doubt
 
     # -- before a call ---------------------------------------------------------------------------------------------
 
-    def judged(self, start: ToolStart, record: CallRecord) -> Answer:
-        """Whether a call may go. If it may, it is on record."""
-        answer, _ = self._judged(start, record)
+    def judged(self, start: ToolStart, record: CallRecord, delivery: Delivery = DELIVERED) -> Answer:
+        """Whether a call may go. If it may, it is on record. `delivery`: of this very answer."""
+        answer, _ = self._judged(start, record, delivery)
         return answer
 
-    def _judged(self, start: ToolStart, record: CallRecord) -> tuple[Answer, Held | None]:
+    def _judged(
+        self, start: ToolStart, record: CallRecord, delivery: Delivery, program: str = ""
+    ) -> tuple[Answer, Held | None]:
         try:
             if record.outward:
-                held = self._held(record)
+                held = self._held(record, program)
                 if held is not None:
-                    return Answer(False, self._hold(start, record, held)), held
+                    return Answer(False, self._hold(start, record, held, delivery)), held
                 record = self._outward.with_facts(record)
             self._records.intend(start, record)
         except Unrecorded as error:
@@ -92,65 +97,64 @@ class OutwardPrograms:
                 return Answer(False, f"{UNRECORDED}{error}"), None
         return Answer(), None
 
-    def _held(self, record: CallRecord) -> Held | None:
-        """Why a call is held, after reading what its agent has just said of earlier ones."""
+    def _held(self, record: CallRecord, program: str) -> Held | None:
+        """Why a call, or the `program` that a shim stands before, may not go. What its agent has just said of earlier ones
+        counts."""
         self.note_killed()
-        held = self._holds.judge(record.outward, self._calls.begun, record.steps)
+        held = self._answers.owed(record.outward, program)
+        held = held or self._holds.judge(record.outward, self._calls.begun, record.steps)
         if held is not None and not held.is_known and self._run.journal.lease.request_waits():
             self._run.drive(self._run.take_findings())
             held = self._holds.judge(record.outward, self._calls.begun, record.steps)
         return held
 
-    def _hold(self, start: ToolStart, record: CallRecord, held: Held) -> str:
+    def _hold(self, start: ToolStart, record: CallRecord, held: Held, delivery: Delivery) -> str:
         """Put on record that a call was not let through; why, in words. Where nobody reads these, and it may be one that was
         made before, a person is asked."""
         self.has_held = self.has_held or not held.is_known or held.again is None
         if held.is_known and held.again is None and self._replays:
             self._calls.went_on()
+            self._answers.asked(held)
             effect = self._calls.ask(start, msgspec.structs.replace(record, asks=held.effect))
             return self._holds.asked(effect, held.effect)
         if held.is_known:
             record = msgspec.structs.replace(record, answered=held.effect)
-            self._holds.answered(held.effect, record)
+            is_shim = start.id.startswith(SHIM)
+            self._answers.answered(delivery, held, record, by_hook=not is_shim)
         else:
             record = msgspec.structs.replace(record, held=held.effect)
             self._holds.held(held.effect, record)
         self._records.refuse(start, record, held.text)
         return held.text
 
+    def agent_went_on(self) -> None:
+        """A hook tells what the agent does now."""
+        self._answers.look()
+        self._answers.agent_went_on()
+
+    def look_at_answers(self) -> None:
+        """Whoever was answered has got that answer, or has left."""
+        self._answers.look()
+
     # -- shims -----------------------------------------------------------------------------------------------------
 
-    def shim(
-        self, shim: Shim, perform: Callable[[], Output], is_there: Callable[[], bool] = lambda: True
-    ) -> ShimAnswer:
+    def shim(self, shim: Shim, perform: Callable[[], Output], delivery: Delivery = DELIVERED) -> ShimAnswer:
         """A program that may reach outside: why it is not run, or its exit code when it was."""
-        outward, words = self._outward.of_shim(shim), shim.words
+        outward = self._outward.of_shim(shim)
         if not outward:
             return ShimAnswer(exit_code=perform().exit_code)
+        program = object()
         with self._lock:
             if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > self._timing.shim_waits_s * 1e9:
                 return ShimAnswer(LATE, REFUSED)
-            self.note_killed()
-            runner = self._within_runner(outward)
-            call = runner or self._calls.covers(outward)
-            if not call:  # no call on record does this
-                call = f"{SHIM}{os.urandom(8).hex()}"
-                start = ToolStart(call, words[0], msgspec.Raw(b"null"))
-                below = self._calls.enclosing()
-                record = CallRecord(
-                    words[0], list(words), "", shim.cwd, outward, below=below, steps=shim.steps
-                )
-                answer, held = self._judged(start, record)
-                if not answer.allowed:
-                    again = held.again if held is not None and self._replays else None
-                    return (
-                        ShimAnswer(answer.reason, REFUSED)
-                        if again is None
-                        else ShimAnswer(answer.reason, 0, again)
-                    )
-            program = object()
-            self._programs[program] = (call, is_there)
-            if any(each.words[:1] != (words[0],) for each in outward):  # it starts the programs that do it
+            begun = self._begun(shim, outward, delivery)
+            if isinstance(begun, ShimAnswer):
+                return begun
+            call, runner = begun
+            effect = self._calls.effect_of(call)
+            self._programs[program] = (call, delivery)
+            # It starts the programs that do it.
+            if any(each.words[:1] != shim.words[:1] for each in outward):
                 self._runners[program] = (call, outward)
         try:
             self._roster.name(shim.mark, call)
@@ -163,9 +167,34 @@ class OutwardPrograms:
         with self._lock:
             self._runners.pop(program, None)
             is_part_of_one = runner.startswith(SHIM) and code <= SIGNALLED  # whose own end tells
-            if self._programs.pop(program, None) is not None and not is_part_of_one:
-                self._calls.program_ended(call, code, outward, performed)
+            if self._programs.pop(program, None) is not None:
+                if code == 0:
+                    self._answers.ended(
+                        delivery, EndedProgram(effect, call, shim.words[0], outward, performed)
+                    )
+                if not is_part_of_one:
+                    self._calls.program_ended(call, code, outward, performed)
         return ShimAnswer(exit_code=code)
+
+    def _begun(
+        self, shim: Shim, outward: tuple[OutwardCall, ...], delivery: Delivery
+    ) -> ShimAnswer | tuple[str, str]:
+        """Whose program may begin now: the key of its call, and that of the runner which it is part of. Else how it ends."""
+        self.note_killed()
+        self._answers.begins(outward)
+        name = shim.words[0]
+        runner = self._within_runner(outward)
+        if call := runner or self._calls.covers(outward):
+            return call, runner
+        call = f"{SHIM}{os.urandom(8).hex()}"  # no call on record does this
+        start = ToolStart(call, name, msgspec.Raw(b"null"))
+        below = self._calls.enclosing()
+        record = CallRecord(name, list(shim.words), "", shim.cwd, outward, below=below, steps=shim.steps)
+        answer, held = self._judged(start, record, delivery, name)
+        if answer.allowed:
+            return call, ""
+        again = held.again if held is not None and (self._replays or held.owed) else None
+        return ShimAnswer(answer.reason, REFUSED) if again is None else ShimAnswer(answer.reason, 0, again)
 
     def _within_runner(self, outward: Sequence[OutwardCall]) -> str:
         """The key of the call whose runner (`npm run deploy`) is under way and was let through for this; each part once."""
@@ -180,9 +209,10 @@ class OutwardPrograms:
         """Record which programs were killed with their shims, before judging any call that may repeat them.
 
         The thread of such a shim hears of its end too, perhaps later. The kernel closes a dying process's connection before
-        whoever waits for that process goes on.
+        whoever waits for that process goes on. Who was killed after that end, and did not hear of it, is known here too.
         """
-        for each, (call, is_there) in list(self._programs.items()):
-            if each is program or not is_there():
+        self._answers.look()
+        for each, (call, shim) in list(self._programs.items()):
+            if each is program or not shim.is_there():
                 del self._programs[each]
                 self._failures.guarded(partial(self._calls.program_killed, call))

@@ -9,6 +9,7 @@ from outlast.agents.outward.rules import HELD, Another
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.runs.journal import Journal
+from outlast.supervisor.socket.wire import Output
 
 SHIM = "shim-"  # begins the key of what only a shim saw
 
@@ -53,6 +54,16 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     def name(self) -> str:
         """Its name for a person: its target, else its tool."""
         return ", ".join(each.signature for each in self.outward) or self.tool
+
+
+class EndedProgram(msgspec.Struct, frozen=True):
+    """A program that ended with exit code 0: what it did outside, as part of which effect, and what it printed."""
+
+    effect: str
+    call: str  # the effect's key
+    name: str
+    outward: tuple[OutwardCall, ...]
+    printed: Output
 
 
 def told_of(journal: Journal, intent: ev.EffectIntended) -> CallRecord | None:

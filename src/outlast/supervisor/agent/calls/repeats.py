@@ -18,7 +18,13 @@ from outlast.supervisor.agent.calls import history
 from outlast.supervisor.agent.calls.history import History, PastCall, order
 from outlast.supervisor.agent.calls.identity import RANK, SAME, Likeness, likeness as likeness_of, nearest
 from outlast.supervisor.agent.calls.open_call import printed_again
-from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall, has_result, told_of
+from outlast.supervisor.agent.calls.record import (
+    CallRecord,
+    EndedProgram,
+    OutwardCall,
+    has_result,
+    told_of,
+)
 from outlast.supervisor.socket.script_calls import steps_on_record
 
 UNSURE = "Its program ended with exit code 0, which does not say that the server accepted it."
@@ -43,6 +49,7 @@ class Held(msgspec.Struct, frozen=True):
     text: str
     is_known: bool  # whether it was found out what became of the first one: then it is said once
     again: bytes | None = None  # what it printed, where the very same call is known to have ended well
+    owed: EndedProgram | None = None  # a program of this attempt, whose caller never heard how it ended
 
 
 class Holds:
@@ -202,6 +209,13 @@ class Holds:
         if effect in self._past and (about := self._past[effect].told.asks):
             self._answered.add(about)
         self._insist(told)
+
+    def take_back(self, effect: str, told: CallRecord) -> None:
+        """Nobody heard the finding after all: the next call like it is told again."""
+        self._answered.discard(effect)
+        if effect in self._past and (about := self._past[effect].told.asks):
+            self._answered.discard(about)
+        self._insisted -= {(each.signature, each.content) for each in told.outward}
 
     def _insist(self, told: CallRecord) -> None:
         whole = [each for each in told.outward if content.is_whole(each.content)]

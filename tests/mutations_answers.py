@@ -1,0 +1,81 @@
+"""The breaks of what makes an answer count only when its caller has got it."""
+
+from tests.mutations import Mutant
+
+HEARD = "tests/supervisor/test_heard_answers.py"
+CALLS = "supervisor/agent/calls"
+_NOT_AGAIN = f"{HEARD}::test_a_guarded_call_whose_shim_is_killed_after_its_program_is_not_made_again"
+_LAST = f"{HEARD}::test_the_last_word_of_a_client_is_its_last_act"
+
+MUTANTS = (
+    Mutant(
+        "an answer whose caller was killed before its last word, taken",
+        "supervisor/socket/delivery.py",
+        ' else "taken" if said == TAKEN else "lost"\n',
+        ' else "taken"\n',
+        (f"{HEARD}::test_an_answer_whose_side_leaves_without_a_word_is_lost",),
+    ),
+    Mutant(
+        "an answer whose caller was killed after its last word, taken",
+        "supervisor/socket/delivery.py",
+        "        return bool(status & _SIGNAL)\n",
+        "        return False\n",
+        (f"{_NOT_AGAIN}[after it]",),
+    ),
+    Mutant(
+        "a shim that says its last word before it has its answer",
+        "supervisor/client/shim.py",
+        '        there.send({"type": "report", "exit_code": code, **kept})\n',
+        '        there.send({"type": "report", "exit_code": code, **kept})\n        there._sock.sendall(TAKEN)\n',
+        (f"{_LAST}[shim]",),
+    ),
+    Mutant(
+        "a call judged before it is looked at who heard of the last one",
+        f"{CALLS}/programs.py",
+        "        self._answers.look()\n        for each, (call, shim)",
+        "        for each, (call, shim)",
+        (f"{HEARD}::test_a_call_is_judged_by_what_was_heard_until_then",),
+    ),
+    Mutant(
+        "a script below an agent that is told words in the place of its program's exit code",
+        f"{CALLS}/programs.py",
+        " and (self._replays or held.owed) else None\n",
+        " and self._replays else None\n",
+        (f"{HEARD}::test_a_loop_that_tries_until_its_call_succeeds_makes_it_once",),
+    ),
+    Mutant(
+        "a program that does more than one that nobody heard of, ended as that was",
+        f"{CALLS}/answers.py",
+        "                is_same = is_all and not each.printed.cut\n",
+        "                is_same = not each.printed.cut\n",
+        (f"{HEARD}::test_a_program_that_does_more_than_the_one_nobody_heard_of_does_not_end_as_that_did",),
+    ),
+    Mutant(
+        "an answer about an earlier call that counts although nobody heard it",
+        f"{CALLS}/answers.py",
+        "            self._holds.take_back(told.effect, told.record)\n",
+        "            pass\n",
+        (f"{HEARD}::test_a_call_of_an_earlier_attempt_is_answered_again_where_its_shim_is_killed",),
+    ),
+    Mutant(
+        "a hook that says its last word before it has printed the answer",
+        "supervisor/client/hook.py",
+        "    if code == DENIED:\n",
+        "    there.sendall(TAKEN)\n    if code == DENIED:\n",
+        (f"{_LAST}[hook]",),
+    ),
+    Mutant(
+        "a session that goes on and is not told of a program that it did not hear of",
+        f"{CALLS}/history.py",
+        '        return isinstance(result, dict) and bool(result.get("unheard"))\n',
+        "        return False\n",
+        (f"{HEARD}::test_what_a_killed_session_was_told_of_a_killed_shim_it_is_told_again",),
+    ),
+    Mutant(
+        "a word to wrap up that a killed hook did not pass on, taken as told",
+        "supervisor/agent/hooks.py",
+        "[*self._unheard(), self._budget.words()]",
+        "[self._budget.words()]",
+        ("tests/supervisor/test_wrap_up.py::test_a_word_that_a_killed_hook_did_not_pass_on_is_told_again",),
+    ),
+)  # fmt: skip
