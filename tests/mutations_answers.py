@@ -78,4 +78,21 @@ MUTANTS = (
         "[self._budget.words()]",
         ("tests/supervisor/test_wrap_up.py::test_a_word_that_a_killed_hook_did_not_pass_on_is_told_again",),
     ),
+    Mutant(
+        "an effect or step that counts although its caller did not hear of it",
+        "supervisor/socket/script_calls.py",
+        ' and last.delivery.look() == "lost" else count + 1\n',
+        " and False else count + 1\n",
+        (
+            f"{HEARD}::test_an_effect_whose_caller_never_heard_of_it_is_the_next_call_of_its_name",
+            f"{HEARD}::test_a_step_whose_caller_never_heard_of_it_is_the_next_call_of_its_name",
+        ),
+    ),
+    Mutant(
+        "another command under the name of a step that nobody heard of, not run",
+        "supervisor/socket/script_calls.py",
+        "(last.occurrence, last.words) == (count, words)",
+        "last.occurrence == count",
+        (f"{HEARD}::test_another_command_under_the_same_name_is_run_all_the_same",),
+    ),
 )  # fmt: skip
