@@ -3,6 +3,7 @@
 from tests.mutations import Mutant
 
 HEARD = "tests/supervisor/test_heard_answers.py"
+AT_ONCE = "tests/supervisor/test_calls_at_once.py"
 CALLS = "supervisor/agent/calls"
 _NOT_AGAIN = f"{HEARD}::test_a_guarded_call_whose_shim_is_killed_after_its_program_is_not_made_again"
 _LAST = f"{HEARD}::test_the_last_word_of_a_client_is_its_last_act"
@@ -65,6 +66,13 @@ MUTANTS = (
         (f"{_LAST}[hook]",),
     ),
     Mutant(
+        "a denial that nobody read, taken as read by the program that follows it",
+        f"{CALLS}/programs.py",
+        "        self._answers.begins(outward)\n",
+        "",
+        (f"{AT_ONCE}::test_a_denied_call_that_its_agent_makes_all_the_same_is_denied_by_its_shim",),
+    ),
+    Mutant(
         "a session that goes on and is not told of a program that it did not hear of",
         f"{CALLS}/history.py",
         '        return isinstance(result, dict) and bool(result.get("unheard"))\n',
@@ -94,5 +102,12 @@ MUTANTS = (
         "(last.occurrence, last.words) == (count, words)",
         "last.occurrence == count",
         (f"{HEARD}::test_another_command_under_the_same_name_is_run_all_the_same",),
+    ),
+    Mutant(
+        "a program that is ordered although its shim has left",
+        f"{CALLS}/programs.py",
+        "        if answer.allowed and delivery.is_there():\n",
+        "        if answer.allowed:\n",
+        (f"{AT_ONCE}::test_a_program_whose_shim_left_before_its_intent_was_durable_is_not_run_and_not_in_doubt",),
     ),
 )  # fmt: skip

@@ -24,6 +24,7 @@ from outlast.supervisor.timing import Timing
 
 UNRECORDED = "outlast could not put this call on record, so it was not made: "
 LATE = "outlast was asked too long ago; the program no longer waits for the answer"
+LEFT = "its shim had left before it was told to run the program"
 
 
 class RecordsCalls(Protocol):
@@ -188,8 +189,11 @@ class OutwardPrograms:
         below = self._calls.enclosing()
         record = CallRecord(name, list(shim.words), "", shim.cwd, outward, below=below)
         answer, held = self._judged(start, record, delivery, name)
-        if answer.allowed:
+        if answer.allowed and delivery.is_there():
             return call, ""
+        if answer.allowed:  # the record took too long, and its shim has refused the program
+            self._calls.not_done(call, LEFT)
+            return ShimAnswer(LATE, REFUSED)
         again = held.again if held is not None and (self._replays or held.owed) else None
         return ShimAnswer(answer.reason, REFUSED) if again is None else ShimAnswer(answer.reason, 0, again)
 
