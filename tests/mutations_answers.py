@@ -110,4 +110,18 @@ MUTANTS = (
         "        if answer.allowed:\n",
         (f"{AT_ONCE}::test_a_program_whose_shim_left_before_its_intent_was_durable_is_not_run_and_not_in_doubt",),
     ),
+    Mutant(
+        "a call too many that ends the attempt",
+        f"{CALLS}/calls.py",
+        "            if self.is_full:\n                raise NoRoom\n",
+        "",
+        (f"{AT_ONCE}::test_a_call_that_does_not_fit_on_record_is_refused_alone",),
+    ),
+    Mutant(
+        "a call too many that nobody lets wait",
+        f"{CALLS}/programs.py",
+        "            waited = self._ended.wait(rest_s)\n",
+        "            break\n",
+        (f"{AT_ONCE}::test_a_program_waits_for_room_as_long_as_its_shim_waits",),
+    ),
 )  # fmt: skip
