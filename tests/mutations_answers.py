@@ -3,6 +3,7 @@
 from tests.mutations import Mutant
 
 HEARD = "tests/supervisor/test_heard_answers.py"
+AT_ONCE = "tests/supervisor/test_calls_at_once.py"
 CALLS = "supervisor/agent/calls"
 _NOT_AGAIN = f"{HEARD}::test_a_guarded_call_whose_shim_is_killed_after_its_program_is_not_made_again"
 _LAST = f"{HEARD}::test_the_last_word_of_a_client_is_its_last_act"
@@ -65,6 +66,13 @@ MUTANTS = (
         (f"{_LAST}[hook]",),
     ),
     Mutant(
+        "a denial that nobody read, taken as read by the program that follows it",
+        f"{CALLS}/programs.py",
+        "        self._answers.begins(outward)\n",
+        "",
+        (f"{AT_ONCE}::test_a_denied_call_that_its_agent_makes_all_the_same_is_denied_by_its_shim",),
+    ),
+    Mutant(
         "a session that goes on and is not told of a program that it did not hear of",
         f"{CALLS}/history.py",
         '        return isinstance(result, dict) and bool(result.get("unheard"))\n',
@@ -77,5 +85,43 @@ MUTANTS = (
         "[*self._unheard(), self._budget.words()]",
         "[self._budget.words()]",
         ("tests/supervisor/test_wrap_up.py::test_a_word_that_a_killed_hook_did_not_pass_on_is_told_again",),
+    ),
+    Mutant(
+        "an effect or step that counts although its caller did not hear of it",
+        "supervisor/socket/script_calls.py",
+        ' and last.delivery.look() == "lost" else count + 1\n',
+        " and False else count + 1\n",
+        (
+            f"{HEARD}::test_an_effect_whose_caller_never_heard_of_it_is_the_next_call_of_its_name",
+            f"{HEARD}::test_a_step_whose_caller_never_heard_of_it_is_the_next_call_of_its_name",
+        ),
+    ),
+    Mutant(
+        "another command under the name of a step that nobody heard of, not run",
+        "supervisor/socket/script_calls.py",
+        "(last.occurrence, last.words) == (count, words)",
+        "last.occurrence == count",
+        (f"{HEARD}::test_another_command_under_the_same_name_is_run_all_the_same",),
+    ),
+    Mutant(
+        "a program that is ordered although its shim has left",
+        f"{CALLS}/programs.py",
+        "        if answer.allowed and delivery.is_there():\n",
+        "        if answer.allowed:\n",
+        (f"{AT_ONCE}::test_a_program_whose_shim_left_before_its_intent_was_durable_is_not_run_and_not_in_doubt",),
+    ),
+    Mutant(
+        "a call too many that ends the attempt",
+        f"{CALLS}/calls.py",
+        "            if self.is_full:\n                raise NoRoom\n",
+        "",
+        (f"{AT_ONCE}::test_a_call_that_does_not_fit_on_record_is_refused_alone",),
+    ),
+    Mutant(
+        "a call too many that nobody lets wait",
+        f"{CALLS}/programs.py",
+        "            waited = self._ended.wait(rest_s)\n",
+        "            break\n",
+        (f"{AT_ONCE}::test_a_program_waits_for_room_as_long_as_its_shim_waits",),
     ),
 )  # fmt: skip

@@ -1,11 +1,13 @@
 """An answer counts when its caller has got it. One whose client is killed before that, or before it has ended, is given again
-when the same call comes again, and the call is not made a second time: shims and hooks.
+when the same call comes again, and the call is not made a second time: shims, hooks, `outlast effect` and `outlast step`.
 
 strace kills the client at an exact system call; the witness counts what reached the world.
 """
 
 import json
+import shlex
 import socket
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from tests.supervisor.hook_driver import AttemptDies
 from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted, held
 from tests.supervisor.test_shims import SURE, below
-from tests.support import strace
+from tests.support import commands, strace
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 
@@ -189,6 +191,77 @@ def results(agent: Scripted) -> list[str]:
     ]
 
 
+# -- steps and effects of scripts --------------------------------------------------------------------------------------
+
+ACT = """
+import sys
+from outlast.chaos.witness.client import Client
+url, name = sys.argv[1:]
+Client(url).act("probed", name, {"for": name}, marker=name)
+print("did", name)
+"""
+
+
+class ActingScript:
+    """A script under `outlast run` whose first call of `outlast` is killed at an instant; `do NAME` acts on the world."""
+
+    def __init__(self, host: Host, before: str) -> None:
+        self.host, self.folder = host, host.folder / "bin"
+        self.folder.mkdir()
+        (self.folder / "act.py").write_text(ACT)
+        self._program("do", f'exec {sys.executable} -P {self.folder}/act.py {host.witness.url} "$@"')
+        real = shlex.join(commands.ARGV)
+        once = f'if mkdir {self.folder}/tried 2> /dev/null; then exec {before} {real} "$@"; fi'
+        self._program("outlast", f'case $1 in step | effect) {once};; esac\nexec {real} "$@"')
+
+    def _program(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def run(self, text: str, *, alone: bool = False) -> str:
+        """To its end: what it printed."""
+        work = self.host.repository("t")
+        path = work / "s.sh"
+        path.write_text(('eval "$(outlast shell-init)"\n' if alone else "") + text)
+        argv = ["bash", "s.sh"] if alone else [*commands.ARGV, "run", "--task", "t", "--", "bash", "s.sh"]
+        variables = self.host.environ(OUTLAST_TASK="t")
+        variables["PATH"] = f"{self.folder}:{variables['PATH']}"
+        done = commands.run(argv, cwd=work, env=variables, text=True, timeout=TIMEOUT_S)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
+    def done(self) -> Counter[str]:
+        return Counter(act.marker for act in self.host.witness.performances())
+
+
+CLIENT = [killed("sendto", 3), killed("exit_group", 1)]  # called, reported, took it
+
+
+@INSTANTS
+@pytest.mark.parametrize("alone", [False, True], ids=["outlast run", "shell-init"])
+def test_an_effect_whose_caller_never_heard_of_it_is_the_next_call_of_its_name(
+    host: Host, instant: int, alone: bool
+) -> None:
+    script = ActingScript(host, CLIENT[instant])
+    printed = script.run("until outlast effect post -- do a; do :; done\n", alone=alone)
+    assert script.done() == Counter("a")
+    assert printed.count("did a") == 2, "what it printed, and that once more"
+
+
+@INSTANTS
+def test_a_step_whose_caller_never_heard_of_it_is_the_next_call_of_its_name(host: Host, instant: int) -> None:
+    script = ActingScript(host, CLIENT[instant])
+    script.run("until outlast step post -- do a; do :; done\noutlast step post -- do a\n")
+    assert script.done() == Counter(a=2), "the second call is another step"
+
+
+def test_another_command_under_the_same_name_is_run_all_the_same(host: Host) -> None:
+    script = ActingScript(host, CLIENT[LAST_WORD])
+    script.run("outlast step post -- do a || outlast step post -- do b\n")
+    assert script.done() == Counter("ab")
+
+
 # -- the last word ---------------------------------------------------------------------------------------------------
 
 
@@ -197,15 +270,18 @@ def traced(file: Path) -> str:
     return f"strace -o {file} -e trace=write,sendto,recvfrom,exit_group"
 
 
-@pytest.mark.parametrize("client", ["shim", "hook"])
+@pytest.mark.parametrize("client", ["shim", "hook", "effect"])
 def test_the_last_word_of_a_client_is_its_last_act(host: Host, tmp_path: Path, client: str) -> None:
     """Not every kernel tells how a process ended: then the word alone counts."""
     file = tmp_path / "trace"
-    agent = Scripted(host)
-    agent.says(agent.posting("a") if client == "hook" else f"{traced(file)} {agent.posting('a')}")
-    if client == "hook":
-        client_killed(agent, traced(file))
-    assert agent.run() == 0, host.said("t")
+    if client == "effect":
+        ActingScript(host, traced(file)).run("outlast effect post -- do a\n")
+    else:
+        agent = Scripted(host)
+        agent.says(agent.posting("a") if client == "hook" else f"{traced(file)} {agent.posting('a')}")
+        if client == "hook":
+            client_killed(agent, traced(file))
+        assert agent.run() == 0, host.said("t")
     acts = [line for line in file.read_text().splitlines() if not line.startswith(("---", "+++"))]
     assert [line.partition("(")[0] for line in acts[-3:]] == ["recvfrom", "sendto", "exit_group"], acts
     assert r'"\6", 1' in acts[-2]

@@ -6,6 +6,7 @@ import shlex
 import sys
 from importlib import resources
 from pathlib import Path
+from typing import NoReturn
 
 from outlast.cli.terminal import messages
 from outlast.errors import UsageError
@@ -104,17 +105,16 @@ def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     command.set_defaults(handler=keep)
 
 
-def step(arguments: argparse.Namespace) -> int:
+def step(arguments: argparse.Namespace) -> NoReturn:
     """`outlast step`"""
-    return script.perform(
-        Call(
-            kind="step", name=_name(arguments), words=_words(arguments), retry_failed=arguments.retry_failed
-        ),
-        plain=arguments.plain,
+    call = Call(
+        kind="step", name=_name(arguments), words=_words(arguments), retry_failed=arguments.retry_failed
     )
+    # At once: a kill after the result was taken and before we have ended would cost our caller what it was told.
+    os._exit(script.perform(call, plain=arguments.plain))
 
 
-def effect(arguments: argparse.Namespace) -> int:
+def effect(arguments: argparse.Namespace) -> NoReturn:
     """`outlast effect`"""
     messages.refuse_blank(arguments, "--key", "--probe")
     call = Call(
@@ -122,7 +122,7 @@ def effect(arguments: argparse.Namespace) -> int:
         probe=arguments.probe or "",
         unknown=arguments.unknown,
     )  # fmt: skip
-    return script.perform(call)
+    os._exit(script.perform(call))
 
 
 def stage(arguments: argparse.Namespace) -> None:

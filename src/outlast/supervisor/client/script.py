@@ -64,13 +64,26 @@ def ask(note: Note, timeout_s: float | None = None) -> bytes:
 
 
 def perform(call: Call, *, plain: bool = False) -> int:
-    """Run a step or an effect as the supervisor says; the exit code. `plain`: a known agent is like any other command."""
+    """Run a step or an effect as the supervisor says; the exit code. `plain`: a known agent is like any other command.
+
+    The last thing that it does is to say that the result was taken: whoever calls us must end with that code at once.
+    """
     _have_streams()
     there = _connected(None)
+    code = _performed(there, call, plain=plain)
+    there.acknowledge()
+    return code
+
+
+def _performed(there: Connection, call: Call, *, plain: bool) -> int:
     missing = _missing(call.words[0])
     code = 0 if missing is None else missing.exit_code
     within = settings.variable(environment.CALL)
-    there.send(msgspec.structs.replace(call, attempt=_attempt(), names=names(), missing=code, within=within))
+    there.send(
+        msgspec.structs.replace(
+            call, attempt=_attempt(), acks=True, names=names(), missing=code, within=within
+        )
+    )
     while True:
         order = there.receive()
         if isinstance(order, wire.Verdict):  # for a command that was killed before it could read it
@@ -85,7 +98,7 @@ def perform(call: Call, *, plain: bool = False) -> int:
             case "probe":
                 there.send(_probe(call.probe, order))
             case "replay":
-                return _replay(there, order)
+                return _replay(order)
             case "done":
                 return _code(order.exit_code)
             case "refuse":
@@ -332,13 +345,12 @@ def _spooled(output: Output) -> str:
     return str(path)
 
 
-def _replay(there: Connection, order: Order) -> int:
+def _replay(order: Order) -> int:
     """Print the record and exit as the command did, whether or not anybody reads it."""
     try:
         output = decoders.unpack(Path(order.output).read_bytes(), Output)
     except FileNotFoundError as error:
         raise Gone("the supervisor of this run is gone", hint=AGAIN) from error
-    there.close()
     _pass_on(1, output.out)
     _pass_on(2, output.err)
     if output.cut:

@@ -57,6 +57,14 @@ def steps_on_record(journal: Journal) -> set[str]:
     }
 
 
+class _Answered(msgspec.Struct, frozen=True):
+    """The last call of a name that ended with a result, and whether its caller got that."""
+
+    occurrence: int
+    words: tuple[str, ...]
+    delivery: Delivery
+
+
 class CommandFailed(Exception):
     """A command of an effect ended with another code than 0: whether it did its work is not known."""
 
@@ -106,6 +114,7 @@ class ScriptCalls:
         self._free = threading.Condition(self._lock)
         self._counts: dict[str, int] = {}
         self._busy: dict[str, Delivery] = {}
+        self._answers: dict[str, _Answered] = {}  # by name
         self._acting = 0
         self._ended: list[tuple[str, int]] = []  # steps whose beat could not end yet
         self._known = self._read_steps()
@@ -160,12 +169,13 @@ class ScriptCalls:
     ) -> tuple[Output, bool]:  # fmt: skip
         """The recorded output of this call, else perform it now and record its output; and whether it was replayed.
 
-        One that was killed or stopped has no result: nothing is recorded, but it counts as a call. Raises NotThere
+        One that was killed or stopped has no result: nothing is recorded, but it counts as a call. One that has a result
+        counts as a call when its caller got that: until then the same call again is this one. Raises NotThere
         where its program is `missing` and would have to run; ReplayMismatch where a name that is used more than once was
         recorded with other words.
         """
         named = STEP + name
-        with self._beats.noting_failure(), self._turn(named, delivery) as occurrence:
+        with self._beats.noting_failure(), self._turn(named, words, delivery) as occurrence:
             self._check_usable()
             recorded = self._known.get((named, occurrence))
             if recorded is not None:
@@ -174,6 +184,7 @@ class ScriptCalls:
                 if output.exit_code == 0 or not retry_failed:
                     self._compare(named, occurrence, value, words)
                     self._counts[named] = occurrence
+                    self._answers[named] = _Answered(occurrence, words, delivery)
                     return output, True
             # whatever comes of it: after a restart the n-th call is the n-th
             self._counts[named] = occurrence
@@ -188,6 +199,7 @@ class ScriptCalls:
                     hint="make room, then start again",
                 )
             self._record(named, occurrence, output, words)
+            self._answers[named] = _Answered(occurrence, words, delivery)
             return output, False
 
     def _compare(self, named: str, occurrence: int, value: Any, words: tuple[str, ...]) -> None:
@@ -266,13 +278,13 @@ class ScriptCalls:
 
         Where the program is `missing` it is not even intended: raises NotThere. One whose program could not be started after all did not
         happen, and is tried again as long as its beat is open. Unlike a step, one without an outcome is not counted: the
-        next call of its name means it.
+        next call of its name means it. So does the same call again where the caller never got the outcome.
 
         Raises EffectInDoubt, EffectFailed, ReplayMismatch: then the command was not performed, or it is not known; and Halted
         where it was stopped.
         """
         named = f"effect {name}"
-        with self._beats.noting_failure(), self._turn(named, delivery) as occurrence:
+        with self._beats.noting_failure(), self._turn(named, words, delivery) as occurrence:
             self._check_usable()
             own = key or effect_key(self._run.id, 0, name, occurrence)
             with self._lock:
@@ -297,6 +309,7 @@ class ScriptCalls:
                     if self._ended and self._may_end():
                         self._end_beat()
             self._counts[named] = occurrence
+            self._answers[named] = _Answered(occurrence, words, delivery)
         return None if result is None else _output(result)
 
     def _performing(self, perform: Perform, key: str) -> Callable[[list[str]], Any]:
@@ -363,7 +376,7 @@ class ScriptCalls:
     # -- occurrences ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _turn(self, named: str, delivery: Delivery) -> Iterator[int]:
+    def _turn(self, named: str, words: tuple[str, ...], delivery: Delivery) -> Iterator[int]:
         """One call of a name at a time: two at once could not be told apart after a crash.
 
         One whose script died is waited for: what it left running is stopped before its turn ends.
@@ -376,13 +389,20 @@ class ScriptCalls:
                         f"two calls of {named!r} run at once", hint="give each another name"
                     )
             self._busy[named] = delivery
-            occurrence = self._counts.get(named, 0) + 1
+            occurrence = self._next(named, words)
         try:
             yield occurrence
         finally:
             with self._free:
                 del self._busy[named]
                 self._free.notify_all()
+
+    def _next(self, named: str, words: tuple[str, ...]) -> int:
+        """Which call of its name the next one is: the last one once more, if that was the very same and its caller never got
+        its result, which is on record. Whoever calls again then does not know that it was made."""
+        count, last = self._counts.get(named, 0), self._answers.get(named)
+        is_again = last is not None and (last.occurrence, last.words) == (count, words)
+        return count if last is not None and is_again and last.delivery.look() == "lost" else count + 1
 
 
 def _news(state: RunState, names: dict[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from outlast.agents.events import TaskEnd, ToolEnd, ToolStart
 from outlast.core import events as ev
+from outlast.core.state import EFFECTS_OPEN_MAX
 from outlast.core.values import clip
 from outlast.errors import OutlastError
 from outlast.supervisor.agent.calls.identity import is_part
@@ -24,6 +25,19 @@ BY_SHIM = "shim"
 
 class Unrecorded(OutlastError):
     """A call that could not be put on record. It must not happen; the attempt goes on."""
+
+
+class NoRoom(Unrecorded):
+    """As many calls as a run can have on record without an outcome are under way or in doubt."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{EFFECTS_OPEN_MAX} calls are under way or in doubt, and no more fit on record at once",
+            hint=_LATER,
+        )
+
+
+_LATER = "make it again when some of them have ended or are settled"
 
 
 class AgentCalls:
@@ -49,6 +63,11 @@ class AgentCalls:
     def is_busy(self) -> bool:
         """Whether a call of the agent is under way. What only a shim saw may run on: no beat waits for it."""
         return any(not each.by_shim and not each.background for each in self._calls.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further call fits on record before another one has an outcome."""
+        return len(self._run.state.effects_open) >= EFFECTS_OPEN_MAX
 
     def knows(self, call: str) -> bool:
         """Whether an intent of this call is on record."""
@@ -77,8 +96,10 @@ class AgentCalls:
     # -- before a call ---------------------------------------------------------------------------------------------
 
     def intend(self, call: str, record: CallRecord) -> None:
-        """Put a call on record; durable when this returns."""
+        """Put a call on record; durable when this returns. Raises NoRoom where too many have no outcome."""
         with self._lock:
+            if self.is_full:
+                raise NoRoom
             opened = self._put(call, record)
             self._calls[opened.key] = opened
 
@@ -88,9 +109,10 @@ class AgentCalls:
             self._put(call, record)
 
     def refuse(self, start: ToolStart, record: CallRecord, reason: str) -> None:
-        """Put a call on record that was not let through."""
+        """Put a call on record that was not let through, where it fits there."""
         with self._lock:
-            self._fail(self._put(start.id, record), reason)
+            if not self.is_full:
+                self._fail(self._put(start.id, record), reason)
 
     def ask(self, start: ToolStart, record: CallRecord) -> str:
         """Put a call on record that was not let through and is in doubt: it may be one that was made before. Its effect's id."""
@@ -132,7 +154,8 @@ class AgentCalls:
                 self.not_done(call, reason)
                 return
             refused = msgspec.structs.replace(opened.record, outward=opened.unseen)
-            self._fail(self._put(call, refused), reason)
+            if not self.is_full:
+                self._fail(self._put(call, refused), reason)
             self._change(opened, not_done=tuple(each.signature for each in opened.unseen))
 
     def _fail(self, opened: OpenCall, reason: str) -> None:

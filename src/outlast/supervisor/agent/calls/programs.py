@@ -1,6 +1,7 @@
 """Programs below an agent or a guarded command: a shim asks, outlast judges and records, and the shim reports their end."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from outlast.agents.values import Answer
 from outlast.processes.roster import Roster
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.agent.calls.answers import CallAnswers
-from outlast.supervisor.agent.calls.calls import SIGNALLED, AgentCalls, Unrecorded
+from outlast.supervisor.agent.calls.calls import SIGNALLED, AgentCalls, NoRoom, Unrecorded
 from outlast.supervisor.agent.calls.identity import is_part
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, EndedProgram, OutwardCall
@@ -25,6 +26,7 @@ from outlast.supervisor.timing import Timing
 
 UNRECORDED = "outlast could not put this call on record, so it was not made: "
 LATE = "outlast was asked too long ago; the program no longer waits for the answer"
+LEFT = "its shim had left before it was told to run the program"
 
 
 class RecordsCalls(Protocol):
@@ -66,6 +68,7 @@ class OutwardPrograms:
         self._holds, self._outward, self._timing = holds, outward, timing
         self._calls, self._records, self._failures, self._replays = calls, records, failures, replays
         self._answers = CallAnswers(holds, calls)
+        self._ended = threading.Condition(self._lock)  # a program has
         # Those that a shim runs now: whose each is, and its shim, as whoever is to hear how it ends.
         self._programs: dict[object, tuple[str, Delivery]] = {}
         # And what below them is not seen yet.
@@ -84,11 +87,16 @@ class OutwardPrograms:
     ) -> tuple[Answer, Held | None]:
         try:
             if record.outward:
+                if self._calls.is_full:
+                    raise NoRoom
                 held = self._held(record, program)
                 if held is not None:
                     return Answer(False, self._hold(start, record, held, delivery)), held
                 record = self._outward.with_facts(record)
             self._records.intend(start, record)
+        except NoRoom as error:  # what stays in here need not be on record
+            words = f"{UNRECORDED}{error}; {error.hint}" if record.outward else ""
+            return Answer(not record.outward, words), None
         except Unrecorded as error:
             return Answer(False, f"{UNRECORDED}{error}"), None
         except Exception as error:
@@ -174,6 +182,7 @@ class OutwardPrograms:
                     )
                 if not is_part_of_one:
                     self._calls.program_ended(call, code, outward, performed)
+            self._ended.notify_all()
         return ShimAnswer(exit_code=code)
 
     def _begun(
@@ -186,15 +195,30 @@ class OutwardPrograms:
         runner = self._within_runner(outward)
         if call := runner or self._calls.covers(outward):
             return call, runner
+        if self._waited_for_room(shim):
+            return self._begun(shim, outward, delivery)
         call = f"{SHIM}{os.urandom(8).hex()}"  # no call on record does this
         start = ToolStart(call, name, msgspec.Raw(b"null"))
         below = self._calls.enclosing()
         record = CallRecord(name, list(shim.words), "", shim.cwd, outward, below=below, steps=shim.steps)
         answer, held = self._judged(start, record, delivery, name)
-        if answer.allowed:
+        if answer.allowed and delivery.is_there():
             return call, ""
+        if answer.allowed:  # the record took too long, and its shim has refused the program
+            self._calls.not_done(call, LEFT)
+            return ShimAnswer(LATE, REFUSED)
         again = held.again if held is not None and (self._replays or held.owed) else None
         return ShimAnswer(answer.reason, REFUSED) if again is None else ShimAnswer(answer.reason, 0, again)
+
+    def _waited_for_room(self, shim: Shim) -> bool:
+        """Let a program that does not fit on record wait for another one to end, as long as its shim waits. Whether it did,
+        and there may be room now."""
+        since_s = shim.sent_ns / 1e9 if shim.sent_ns else time.monotonic()
+        until_s = since_s + self._timing.shim_waits_s
+        waited = False
+        while self._calls.is_full and self._programs and (rest_s := until_s - time.monotonic()) > 0:
+            waited = self._ended.wait(rest_s)
+        return waited
 
     def _within_runner(self, outward: Sequence[OutwardCall]) -> str:
         """The key of the call whose runner (`npm run deploy`) is under way and was let through for this; each part once."""
