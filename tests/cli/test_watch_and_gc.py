@@ -38,10 +38,10 @@ def test_watch_once_saves_every_worktree_that_changed(tree: Tree, tmp_path: Path
 def test_watch_saves_changes_and_once_more_when_it_is_stopped(tree: Tree, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
+    tree.git("init", "-q", root / "late")
     with tree.cli.started(sys.executable, "-m", "outlast", "watch", "--json", str(root)) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        tree.git("init", "-q", root / "late")
         (root / "late/file").write_text("one\n")
         assert process.stderr.readline() == f"watching {root / 'late'}\n"
         first = json.loads(process.stdout.readline())

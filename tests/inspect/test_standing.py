@@ -157,7 +157,7 @@ def test_what_a_person_settles_comes_before_everything_else(situation: Situation
     if guarded.guarded and begun.launch is None:
         return  # outlast does not guard a program of somebody's own
     found = stands([guarded, *doubt, looked, *rest], situation)
-    assert found.next == f"outlast settle {RUN} 1.1 (--happened | --did-not)"
+    assert found.next == f"outlast settle {RUN} 1.1"
 
 
 def test_a_spent_budget_says_what_to_add_until_there_is_more() -> None:

@@ -17,6 +17,7 @@ from tests.supervisor.host import Host
 from tests.support import commands
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import alive, stop, wait_for
+from tests.support.vaults import shown
 
 # Nobody is given time: -15 s is what the processes' own killing and the margin would add.
 AT_ONCE = Timing(kill_asked_s=0.0, frozen_s=-15.0, guardian_grace_s=0.0)
@@ -55,10 +56,8 @@ def test_a_kill_saves_stops_everything_and_is_on_record_as_wanted(host: Host) ->
     assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
     end = last_end(host)
     assert (end.status, end.cause, end.wanted) == ("interrupted", "operator", True)
-    saved = subprocess.run(
-        ["git", "show", f"{killed['last_save']}:work.txt"], cwd=host.folder / "t", capture_output=True, check=True
-    )  # fmt: skip
-    assert saved.stdout == b"dirty\n"
+    saved = saved_work(host, killed["last_save"])
+    assert saved == b"dirty\n"
     assert not would_wake(host)
 
 
@@ -117,8 +116,7 @@ def test_one_that_hangs_is_killed_with_all_of_it(host: Host) -> None:
 
 
 def saved_work(host: Host, save: object) -> bytes:
-    words = ["git", "show", f"{save}:work.txt"]
-    return subprocess.run(words, cwd=host.folder / "t", capture_output=True, check=True).stdout
+    return shown(host.folder / "t", f"{save}:work.txt")
 
 
 def test_one_whose_supervisor_was_stopped_is_saved_all_the_same(host: Host) -> None:

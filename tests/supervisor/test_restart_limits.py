@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from tests.supervisor.host import Host
 from tests.supervisor.supervised_command import Night, outlast, supervisor_of
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import alive, kill_at_once, wait_for
+from tests.support.vaults import shown
 
 # Kills guardian and supervisor at one instant, so that neither says a word; it dies with them.
 MURDER = "s=$PPID; g=$(cut -d' ' -f4 /proc/$s/stat); kill -STOP $g $s; kill -9 $g $s; sleep 1000"
@@ -82,10 +82,7 @@ def test_what_a_quarantined_command_left_is_in_a_save(host: Host) -> None:
     [told] = host("resume", "--all", "--json").json
     assert told["why"].startswith("quarantined: the only allowed attempt is used")
     save = host.summary("t").state.last_save
-    shown = subprocess.run(
-        ["git", "show", f"{save}:work.txt"], cwd=host.folder / "t", capture_output=True, check=True
-    )  # fmt: skip
-    assert shown.stdout == b"left\n"
+    assert shown(host.folder / "t", f"{save}:work.txt") == b"left\n"
 
 
 # -- what is no progress -------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tests.supervisor.upgraded import HOLD, Upgraded
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 from tests.support.source import PACKAGE, Source, python_files
+from tests.support.vaults import shown
 
 CHANGES = [Installed.remove_package, Installed.replace_package, Installed.remove]
 DIES_ONCE = "[ -e died ] || { touch died; kill -9 $PPID; }"
@@ -96,10 +97,7 @@ def test_a_guardian_stops_the_agent_of_a_dead_supervisor_and_the_next_attempt_sa
     upgraded.assert_all_recorded(["one"])
     saves = host("saves", "t", "--json", cwd=agent.work).json
     first = saves[-2]["commit"]  # the one after the beginning
-    shown = subprocess.run(
-        ["git", "show", f"{first}:mine.txt"], cwd=agent.work, capture_output=True, check=False
-    )
-    assert shown.stdout == b"mine\n", saves
+    assert shown(agent.work, f"{first}:mine.txt") == b"mine\n", saves
 
 
 @each_change

@@ -1,6 +1,7 @@
 """Where a test finds the saves of a folder: the vault that names it, in a state folder near it or in the test's home."""
 
 import os
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def seeing(folder: Path) -> dict[str, str]:
     """The variable with which git, asked in a folder, also sees what is in its vault."""
     vault = _found(folder)
     return {} if vault is None else {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(vault / "objects")}
+
+
+def shown(folder: Path, what: str) -> bytes:
+    """What `git show` prints of a save of a folder, for example of `COMMIT:FILE`."""
+    words = ["git", f"--git-dir={vault_of(folder)}", "show", what]
+    return subprocess.run(words, capture_output=True, check=True).stdout
 
 
 def git_words(folder: Path, words: Sequence[object]) -> list[str]:
