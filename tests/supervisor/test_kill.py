@@ -124,6 +124,9 @@ def test_one_whose_supervisor_was_stopped_is_saved_all_the_same(host: Host) -> N
     watcher, pids = is_up(host)
     before = host.summary("t").state.last_save
     stop(watcher.supervisor)
+    refused = host("resume", "t", cwd=host.repository("t"))
+    assert refused.code == 2
+    assert f"where it hangs or is stopped, `outlast kill {host.summary('t').run}`" in refused.err
     killed = kill(host)
     assert killed["last_save"] not in (None, before)
     assert saved_work(host, killed["last_save"]) == b"dirty\n"

@@ -28,7 +28,9 @@ class Refusal(msgspec.Struct, frozen=True):
     hint: str
 
 
-_HELD = Refusal("is running", "wait for it, or `outlast pause {run}`")
+_HELD = Refusal(
+    "is running", "wait for it, or `outlast pause {run}`; where it hangs or is stopped, `outlast kill {run}`"
+)
 AGAIN = "`outlast.run(…, again=True)`"  # how a program starts a finished task again
 _DONE = Refusal("is done", f"see `outlast show {{run}}`; {AGAIN} starts a new run of the task")
 HAS_FAILED = "has failed"
