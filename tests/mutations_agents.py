@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "a hook's client that takes any answer for leave",
         "supervisor/client/hook.py",
-        '        raise ValueError("the supervisor refused")\n',
-        '        return 0, b""\n',
+        '            raise ValueError("the supervisor refused")\n',
+        '            return there, 0, b""\n',
         (f"{HOOKS}::test_a_supervisor_that_gives_no_whole_answer_has_allowed_nothing",),
     ),
     Mutant(

@@ -441,7 +441,7 @@ MUTANTS = (
     Mutant(
         "a shim's death, on record when its thread gets to it",
         "supervisor/agent/calls/programs.py",
-        "            if each is program or not is_there():\n",
+        "            if each is program or not shim.is_there():\n",
         "            if each is program:\n",
         (f"{REPEATED}::test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it",),
     ),
