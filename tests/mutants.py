@@ -25,6 +25,7 @@ from tests import (
     mutations_budget,
     mutations_calls,
     mutations_runs,
+    mutations_secrets,
     mutations_verdict,
     mutations_web,
 )
@@ -35,7 +36,7 @@ LIMIT_S = 240
 JOBS = 2
 MUTANTS = (
     *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_runs.MUTANTS,
-    *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
+    *mutations_secrets.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
 )  # fmt: skip
 
 
