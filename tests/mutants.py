@@ -28,6 +28,7 @@ from tests import (
     mutations_forms,
     mutations_identity,
     mutations_runs,
+    mutations_secrets,
     mutations_vault,
     mutations_verdict,
     mutations_web,
@@ -39,7 +40,7 @@ LIMIT_S = 240
 JOBS = 2
 MUTANTS = (
     *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_answers.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_forms.MUTANTS,
-    *mutations_identity.MUTANTS, *mutations_runs.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
+    *mutations_identity.MUTANTS, *mutations_runs.MUTANTS, *mutations_secrets.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
 )  # fmt: skip
 
 

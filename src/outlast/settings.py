@@ -61,6 +61,15 @@ def _place(text: str) -> None:
         raise UsageError("no such user for `~`", hint="give the whole path") from error
 
 
+def _patterns(text: str) -> None:
+    for pattern in words(text):
+        if pattern.startswith(("/", "!")) or ".." in pattern.split("/") or "\0" in pattern:
+            raise UsageError(
+                f"not a pattern of files in the workspace: {pattern!r:.60}",
+                hint="like fixtures/ or *.sample.txt: a name, or a path from the top",
+            )
+
+
 def _one_of(*words: str) -> Callable[[Any], object]:
     def read(text: str) -> None:
         if text not in words:
@@ -149,6 +158,10 @@ KEYS: tuple[Key, ...] = (
     Key(
         "save_folder_bytes", int, 500 << 20, "untracked folders with more bytes are listed, not saved",
         _MAY, at_least=1024, at_most=1 << 50,
+    ),
+    Key(
+        "save_not_secret", str, "", "untracked files that are no secrets whatever they look like, as in `fixtures/, *.sample.txt`; or a list",
+        _MAY, read=_patterns,
     ),
     Key(
         "save_disk_budget_bytes", int, 2 << 30, "how much disk the saves of one repository may take before `gc` thins them",

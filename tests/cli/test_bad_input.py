@@ -106,6 +106,16 @@ def test_settled_twice_says_as_what_and_by_whom(world: Cli) -> None:
             "",
             "OUTLAST_GC_OLDER_THAN: gc_older_than = '200000d' is invalid",
         ),
+        (
+            {},
+            "[save]\nnot_secret = ['a', '/etc/x']",
+            "save_not_secret = ['a', '/etc/x'] is invalid: not a pattern of files",
+        ),
+        (
+            {},
+            "[save]\nnot_secret = 'a/../b'",
+            "save_not_secret = 'a/../b' is invalid: not a pattern of files",
+        ),
         ({}, "warn_at = 'often'", "outlast.toml: warn_at = 'often' is invalid"),
         ({}, "warn_at = '75,190'", "outlast.toml: warn_at = '75,190' is invalid"),
         ({}, "warn_at = [75, 90]", "outlast.toml: warn_at = [75, 90] is invalid"),

@@ -14,6 +14,7 @@ import outlast
 from tests.cli.command_line import Cli
 from tests.cli.saved_tree import Tree, work
 from tests.cli.test_hints import paste
+from tests.core.test_secret_formats import plain
 from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S
 
@@ -171,6 +172,29 @@ def test_secrets_are_said_to_be_kept_apart(tree: Tree) -> None:
     said = tree.cli.ok("restore", save, "--with-secrets").err
     assert "secret restored: .env" in said
     assert "kept apart" not in said
+
+
+def test_a_text_with_a_key_is_said_to_be_kept_apart_with_the_kind_of_key(tree: Tree) -> None:
+    token = "ghp_" + plain(36)
+    (tree.folder / "notes.txt").write_text(f"use {token}\n")
+    answers = [tree.cli.ok("save"), tree.cli.ok("saves"), tree.cli.ok("saves", "--json")]
+    save = answers[0].out.split()[0]
+    assert "left out: notes.txt (secret: GitHub token, kept apart, 45 bytes)" in answers[0].err
+    assert "`[save] not_secret` in outlast.toml" in answers[0].err
+    assert "1: notes.txt (GitHub token)" in answers[1].out
+    assert answers[2].json[0]["left_out"][0]["why"] == "secret: GitHub token, kept apart"
+    (tree.folder / "notes.txt").unlink()
+    answers += [tree.cli.ok("restore", save), tree.cli.ok("restore", save, "--with-secrets")]
+    assert (
+        "secret (GitHub token), not in the save: notes.txt (restore it with --with-secrets)" in answers[3].err
+    )
+    assert "secret (GitHub token) restored: notes.txt" in answers[4].err
+    assert (tree.folder / "notes.txt").read_text() == f"use {token}\n"
+    (tree.folder / "outlast.toml").write_text('[save]\nnot_secret = ["notes.txt", "docs/"]\n')
+    answers += [tree.cli.ok("diff", save), tree.cli.ok("save")]
+    assert "use " in answers[5].out
+    assert "notes.txt" not in answers[6].err
+    assert not any(token in answer.out + answer.err for answer in answers[:5])
 
 
 def test_an_empty_folder_without_a_repository_is_not_said_to_be_as_head(cli: Cli) -> None:

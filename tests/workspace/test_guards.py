@@ -62,7 +62,9 @@ def test_untracked_secrets_are_kept_apart_and_come_back_when_asked(kind: str, tm
         (place.folder / ".env").chmod(0o600)
         before = place.files()
         saved = place.save()
-        assert set(left(saved).values()) == {"secret, kept apart"}
+        found = left(saved)
+        assert found.pop("notes.txt") == "secret: private key, kept apart"
+        assert set(found.values()) == {"secret, kept apart"}
         assert set(SECRETS) < set(left(saved))
         assert not is_anywhere(place.saver.repo().vault, b"hush-")
         assert is_anywhere(secrets.git_dir(place.saver.private), b"hush-")
@@ -103,7 +105,7 @@ def test_a_file_that_becomes_a_secret_leaves_the_save(place: Workspace) -> None:
     place.write("notes", PRIVATE_KEY + b"hush-key")
     saved = place.save()
     assert place.content(saved, "notes") is None
-    assert left(saved) == {"notes": "secret, kept apart"}
+    assert left(saved) == {"notes": "secret: private key, kept apart"}
     assert not is_anywhere(place.folder / ".git", b"hush-key")
     place.write("notes", b"harmless again")
     assert place.content(place.save(), "notes") == b"harmless again"

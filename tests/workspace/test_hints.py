@@ -15,6 +15,7 @@ from outlast.workspace import rules
 from outlast.workspace.capture import refresh_index
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose, Save
+from tests.core.test_secret_formats import plain
 from tests.workspace.workspace import BASE, Workspace, placed
 
 BEAT = Purpose(kind="beat", run="r1")
@@ -75,6 +76,8 @@ CHANGES = {
     "tracked though ignored": "echo 1 > x.ign; git add -f x.ign; echo 2 > x.ign",
     "untracked secret": "echo k > .env; echo k > sub/id_rsa",
     "a key in a file": "printf -- '-----BEGIN PRIVATE KEY-----\\n' > plain.txt",
+    "a key in a text": "echo ghp_" + plain(36) + " > token.txt; echo t > moved; mv token.txt moved",
+    "a key in a tracked text": "echo ghp_" + plain(36) + " >> c",
     "big": "head -c 3000 /dev/zero > big; head -c 3000 /dev/zero > c",
     "fifo": "mkfifo p",
 }
@@ -89,7 +92,10 @@ def test_a_hinted_save_holds_what_a_look_would_find(tmp_path: Path, change: str)
         place.save("beat")
         place.sh(change)
         check(place)
-        place.sh("echo again >> c; rm -f s .env plain.txt big; git rm -q --cached -f x.ign s", ok=False)
+        place.sh(
+            "echo again >> c; rm -f s .env plain.txt big; echo none > moved; git rm -q --cached -f x.ign s",
+            ok=False,
+        )
         check(place)
         place.fsck()
 
@@ -229,7 +235,9 @@ def test_a_file_that_becomes_a_secret_leaves_the_saves(place: Workspace) -> None
     check(place)
     place.sh("printf -- '-----BEGIN RSA PRIVATE KEY-----\\n' > notes.txt")
     save = check(place)
-    assert [(left.path, left.why) for left in save.left_out] == [("notes.txt", "secret, kept apart")]
+    assert [(left.path, left.why) for left in save.left_out] == [
+        ("notes.txt", "secret: private key, kept apart")
+    ]
     place.sh("echo more >> a.txt")
     save = check(place)
     assert [secret.path for secret in place.held(save).meta.secrets] == ["notes.txt"]

@@ -92,10 +92,12 @@ def test_what_is_tracked_inside_is_saved_whatever_the_rules_say(kind: str, place
 def _refuse_to_read(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
     real = packs.PackWriter.add_file
 
-    def add_file(self: packs.PackWriter, path: bytes, *, expect: os.stat_result) -> str:
+    def add_file(
+        self: packs.PackWriter, path: bytes, *, expect: os.stat_result, look: packs.Look | None = None
+    ) -> str:
         if path.endswith(end):
             raise packs.Unreadable(path, PermissionError(13, "Permission denied"))
-        return real(self, path, expect=expect)
+        return real(self, path, expect=expect, look=look)
 
     monkeypatch.setattr(packs.PackWriter, "add_file", add_file)
 

@@ -5,6 +5,7 @@ The rules know shapes, not meanings: a password that stands alone looks like any
 import re
 from collections.abc import Sequence
 from functools import cache, partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -178,15 +179,25 @@ def _compiled(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, re.Pattern[str]], ..
     return tuple((rule, re.compile(rule.pattern)) for rule in rules)
 
 
+class TokenKind(NamedTuple):
+    """What a token is, and its literal beginning."""
+
+    name: str
+    start: str
+
+
 @cache
-def _formats() -> tuple[re.Pattern[str], dict[str, str]]:
-    """All formats as one pattern, by their first letters, and each format's name by the empty group at its end."""
-    named: dict[str, str] = {}
+def formats() -> tuple[re.Pattern[str], dict[str, TokenKind]]:
+    """All formats as one pattern, by their first letters, and each format's kind by the empty group at its end.
+
+    The group of a format, with an `s` before it, is the secret in a token that is not all secret.
+    """
+    named: dict[str, TokenKind] = {}
     branches: dict[str, list[str]] = {}
     for form in FORMATS:
         for start in form.starts or ("",):
             group = f"f{len(named)}"
-            named[group] = form.name
+            named[group] = TokenKind(form.name, start)
             rest = form.rest.replace("?P<secret>", f"?P<s{group}>")
             branches.setdefault(start[:1], []).append(f"{re.escape(start[1:])}{rest}(?P<{group}>)")
     by_letter = [f"{letter}(?:{'|'.join(some)})" for letter, some in branches.items()]
@@ -253,15 +264,16 @@ def _by_rules(rules: tuple[Rule, ...], text: str, found: set[str]) -> str:
 
 def _tokens(found: set[str], match: re.Match[str]) -> str:
     """Replace the tokens in a long word."""
-    pattern, named = _formats()
+    pattern, named = formats()
 
     def marked(token: re.Match[str]) -> str:
         group = token.lastgroup
         assert group is not None, "each format has a group at its end"
-        found.add(named[group])
+        name = named[group].name
+        found.add(name)
         secret = f"s{group}" if f"s{group}" in pattern.groupindex else 0
         start, end = token.start(secret) - token.start(), token.end(secret) - token.start()
-        return token[0][:start] + MARK.format(named[group]) + token[0][end:]
+        return token[0][:start] + MARK.format(name) + token[0][end:]
 
     return pattern.sub(marked, match[0])
 

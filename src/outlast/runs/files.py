@@ -56,9 +56,6 @@ class Files:
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
-        limits = Limits(
-            settings["save_big_file_bytes"], settings["save_folder_files"], settings["save_folder_bytes"]
-        )
         self._deadline_s: float = settings["save_deadline_s"]
         self._branch: bool = settings["save_branch"]
         self._run, self._task = run, task
@@ -66,7 +63,8 @@ class Files:
         self._emergency: Save | None = None  # the last one of this attempt
         self.warning = ""
         self._tending: threading.Thread | None = None
-        self.saver = Saver(folder, local, limits=limits, shadow=settings["save_where"] == "shadow")
+        shadow = settings["save_where"] == "shadow"
+        self.saver = Saver(folder, local, limits=Limits.of(settings), shadow=shadow)
 
     # -- saving --------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,15 @@
 
 Tracked and staged files are always saved. These rules apply to untracked ones only."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 import msgspec
+
+from outlast.settings import Settings, words
 
 _SECRET_NAMES = re.compile(
     rb"""(?ix) (?: ^ | / ) (?:
@@ -23,8 +27,6 @@ _SECRET_NAMES = re.compile(
       | [^/]* \.tfvars | [^/]* \.tfstate (?: \.backup )?
     ) (?: ~ | \.bak | \.old | \.orig )? $"""
 )
-_SECRET_HEAD = re.compile(rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----")
-HEAD_BYTES = 4096
 _GIT_SETTINGS = re.compile(
     rb"(?:^|/)(?:config(?:\.worktree)?|FETCH_HEAD)$|(?:^|/)(?:remotes|branches)/[^/]+$"
 )
@@ -41,22 +43,76 @@ _IN_SETTING = re.compile(
 )
 
 
+_KEPT_APART = "secret{}, kept apart"
+_ANY_FOLDERS = "**"
+
+
 class Limits(msgspec.Struct, frozen=True):
-    """How much untracked data goes into a save."""
+    """How much untracked data goes into a save, and what is no secret although it looks like one."""
 
     file_bytes: int = 10 << 20
     folder_files: int = 20_000
     folder_bytes: int = 500 << 20
+    not_secret: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: Settings) -> "Limits":
+        """What the settings say."""
+        return cls(
+            found["save_big_file_bytes"], found["save_folder_files"], found["save_folder_bytes"],
+            words(found["save_not_secret"]),
+        )  # fmt: skip
+
+
+def kept_apart(kind: str) -> str:
+    """Why a secret is not in the repository. The kind is empty if its name gives it away."""
+    return _KEPT_APART.format(f": {kind}" if kind else "")
+
+
+def kind_kept_apart(why: str) -> str | None:
+    """The kind from what `kept_apart` returned; None for another reason."""
+    before, after = _KEPT_APART.split("{}")
+    is_one = why.startswith(before) and why.endswith(after)
+    return why[len(before) : -len(after)].removeprefix(": ") if is_one else None
+
+
+def is_named(path: bytes, pattern: str) -> bool:
+    """Whether a pattern names a file, or a folder above it.
+
+    As in .gitignore: a pattern without a slash is a name at any depth, another one is a path from the top; `*` stops at
+    a slash, and `**` is any number of folders.
+    """
+    parts = [part for part in pattern.split("/") if part]
+    if parts and "/" not in pattern.rstrip("/"):
+        parts.insert(0, _ANY_FOLDERS)
+    at = _with_none(parts, {0})
+    for name in os.fsdecode(path).split("/"):
+        at = _with_none(parts, {after for here in at for after in _after(parts, here, name)})
+        if len(parts) in at:
+            return bool(parts)
+    return False
+
+
+def _after(parts: Sequence[str], here: int, name: str) -> tuple[int, ...]:
+    """Where in a pattern the next name of a path leads."""
+    if here == len(parts):
+        return ()
+    if parts[here] == _ANY_FOLDERS:
+        return (here,)
+    return (here + 1,) if fnmatchcase(name, parts[here]) else ()
+
+
+def _with_none(parts: Sequence[str], at: set[int]) -> set[int]:
+    """These places in a pattern, and where no folder at all leads."""
+    for here, part in enumerate(parts):
+        if part == _ANY_FOLDERS and here in at:
+            at.add(here + 1)
+    return at
 
 
 def is_secret_name(path: bytes) -> bool:
     """Whether an untracked file of this name is left out of the repository."""
     return _SECRET_NAMES.search(path) is not None
-
-
-def is_secret_head(beginning: bytes) -> bool:
-    """Whether a file with this beginning is a key."""
-    return _SECRET_HEAD.search(beginning) is not None
 
 
 def may_hold_credentials(name: bytes) -> bool:

@@ -30,6 +30,7 @@ from outlast.workspace import new_folder
 from outlast.workspace.repo import workspace_around
 from outlast.workspace.restore import unsaved_files
 from outlast.workspace.restore.restore import Options
+from outlast.workspace.rules import kind_kept_apart
 from outlast.workspace.types import LeftOut, raw, text
 
 LISTED_MAX = 20
@@ -237,6 +238,10 @@ def _tell_left_out(left_out: Sequence[LeftOut]) -> None:
         messages.tell(f"left out: {left.path} ({left.why}{size})")
     if len(left_out) > LISTED_MAX:
         messages.tell(f"  … and {len(left_out) - LISTED_MAX} more; --json lists all")
+    if any(kind_kept_apart(left.why) for left in left_out):
+        messages.tell(
+            "if that is no key: `[save] not_secret` in outlast.toml names files that are no secrets"
+        )
 
 
 # -- saves -------------------------------------------------------------------------------------------------------
@@ -282,7 +287,13 @@ def _left_out(point: Point) -> str:
     """How many files the save does not hold, and which."""
     if not point.left_out:
         return "-"
-    return short(f"{len(point.left_out):,}: {', '.join(each.path for each in point.left_out)}", 40)
+    names = [f"{each.path}{_kind(kind_kept_apart(each.why))}" for each in point.left_out]
+    return short(f"{len(names):,}: {', '.join(names)}", 40)
+
+
+def _kind(kind: str | None) -> str:
+    """The kind of a secret that its content gives away."""
+    return f" ({kind})" if kind else ""
 
 
 # -- diff --------------------------------------------------------------------------------------------------------
@@ -342,7 +353,8 @@ def restore(arguments: argparse.Namespace) -> None:
         messages.say_json(done)
         return
     apart = {kept.path: kept.path in here for kept in found.held.meta.secrets}
-    _say_brought(done, apart, options)
+    kinds = {left.path: _kind(kind_kept_apart(left.why)) for left in found.held.meta.left_out}
+    _say_brought(done, apart, kinds, options)
     if outcome is not None:
         messages.tell_outcome(outcome)
     elif line and not done.dry_run:
@@ -383,8 +395,10 @@ def _told_if_interrupted() -> Iterator[None]:
         raise
 
 
-def _say_brought(done: saves_restore.Restored, apart: Mapping[str, bool], options: Options) -> None:
-    """Print what was done. `apart` says for each secret of the save whether it is kept here."""
+def _say_brought(
+    done: saves_restore.Restored, apart: Mapping[str, bool], kinds: Mapping[str, str], options: Options
+) -> None:
+    """Print what was done. `apart` says for each secret of the save whether it is kept here, `kinds` what it holds."""
     for path in done.deleted:
         say(f"D  {safe(path)}")
     for path in done.written:
@@ -396,7 +410,7 @@ def _say_brought(done: saves_restore.Restored, apart: Mapping[str, bool], option
     counts = f"{len(done.written):,} files {would}written, {len(done.deleted):,} {would}deleted"
     messages.tell(f"{done.folder}: {counts}")
     for path in done.secrets:
-        messages.tell(f"secret {would}restored: {path}")
+        messages.tell(f"secret{kinds.get(path, '')} {would}restored: {path}")
     for path in [path for path in done.left_out if path in apart][:LISTED_MAX]:
         if not options.with_secrets:
             how = (
@@ -404,7 +418,7 @@ def _say_brought(done: saves_restore.Restored, apart: Mapping[str, bool], option
                 if apart[path]
                 else "not on this machine: put it there yourself"
             )
-            messages.tell(f"secret, not in the save: {path} ({how})")
+            messages.tell(f"secret{kinds.get(path, '')}, not in the save: {path} ({how})")
     for path in [path for path in done.left_out if path not in apart][:LISTED_MAX]:
         messages.tell(f"not in the save{'' if done.new or done.recreated else ', left as it is'}: {path}")
     if done.before is not None:

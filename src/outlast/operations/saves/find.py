@@ -62,8 +62,7 @@ class Found(NamedTuple):
 def open_saver(folder: Path, local: Local) -> Saver:
     """What saves a folder, as its settings say."""
     found = settings.load(folder if folder.is_dir() else None)
-    limits = Limits(found["save_big_file_bytes"], found["save_folder_files"], found["save_folder_bytes"])
-    return Saver(folder, local, limits=limits, shadow=found["save_where"] == "shadow")
+    return Saver(folder, local, limits=Limits.of(found), shadow=found["save_where"] == "shadow")
 
 
 class Saves:

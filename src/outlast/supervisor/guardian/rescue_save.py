@@ -23,8 +23,9 @@ def main(words: list[str]) -> int:
     # the agent may have written what it likes into the repository's file
     settings.tolerate(lambda error: None)
     found = settings.load(folder)
-    limits = Limits(found["save_big_file_bytes"], found["save_folder_files"], found["save_folder_bytes"])
-    saver = Saver(folder, Local(Path(charge.root)), limits=limits, shadow=found["save_where"] == "shadow")
+    saver = Saver(
+        folder, Local(Path(charge.root)), limits=Limits.of(found), shadow=found["save_where"] == "shadow"
+    )
     purpose = Purpose(
         kind="emergency",
         run=charge.run,

@@ -1,20 +1,22 @@
 """Reads the changed files of a worktree into a pack, and lists what was left out and why."""
 
-import contextlib
 import hashlib
 import os
 import stat
 import time
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from outlast.workspace import leftovers, rules
 from outlast.workspace.capture import stat_cache
 from outlast.workspace.capture.private_index import Look, PrivateIndex
 from outlast.workspace.capture.special.permissions import Modes
+from outlast.workspace.capture.special.secret_files import KeyFound, SecretFiles
 from outlast.workspace.git import command
 from outlast.workspace.git.objects import TREE
 from outlast.workspace.git.packs import Moving, PackWriter, Unreadable
 from outlast.workspace.git.trees import TreeEditor
+from outlast.workspace.secret_texts import HEAD_BYTES
 from outlast.workspace.timing import Timing
 from outlast.workspace.types import LeftOut, text
 
@@ -44,6 +46,14 @@ class Deadline:
         return self._at_s is not None and time.monotonic() >= self._at_s
 
 
+class FoundKey(NamedTuple):
+    """A file that turned out to hold a key when it was read, and whether the private index has it."""
+
+    told: os.stat_result
+    kind: str
+    in_base: bool | None
+
+
 class Findings:
     """What one capture found besides the files it read."""
 
@@ -52,6 +62,7 @@ class Findings:
     def __init__(self) -> None:
         self.left_out: list[LeftOut] = []
         self.secrets: dict[bytes, os.stat_result] = {}
+        self.kinds: dict[bytes, str] = {}  # of those secrets that their content gave away
         self.changed: list[bytes] = []
         self.missed: list[bytes] = []  # changed without a hint
         self.room = (0, 0)
@@ -76,16 +87,20 @@ class Reader:
         limits: rules.Limits,
         deadline: Deadline,
         digests: dict[bytes, stat_cache.BigFileDigest],
+        secret_files: SecretFiles,
     ) -> None:
         self._base, self._prefix, self._area = base, prefix, area
         self._root = os.fsencode(base.repo.folder) + b"/"
         self._pack, self._editor, self._findings = pack, editor, findings
         self._limits, self._deadline, self._digests = limits, deadline, digests
+        self._secret_files = secret_files
         self._real: dict[bytes, bool] = {}
+        self._forced: set[bytes] = set()  # saved whatever they hold
+        self._keys: dict[bytes, FoundKey] = {}
 
     def take(self, look: Look, tracked: Iterable[bytes]) -> None:
         """Read everything that changed since the private index was current, or since it was last read."""
-        forced = set(tracked)
+        forced = self._forced = set(tracked)
         others = self._wanted(look.others, forced)
         changed = self._unrefused(look.changed, forced)
         for path in look.gone:
@@ -104,6 +119,7 @@ class Reader:
             self._file(path, in_base=False)
         for path in forced.difference(changed, others):
             self._file(path, in_base=False)
+        self._sort_keys()
 
     def _closed(self, look: Look) -> tuple[bytes, ...]:
         """Folders that may not be read: list them, and keep what was saved of them before."""
@@ -117,14 +133,16 @@ class Reader:
         self, there: dict[bytes, os.stat_result], gone: Iterable[bytes], forced: set[bytes]
     ) -> None:
         """Read what hints named: files that no rule ignores, and files that are gone."""
+        self._forced = forced
         for path in gone:
             self._remove(path, self._is_in_base(path))
-        refused = set(there).difference(self._unrefused(there, forced))
+        refused = self._refused(there, forced)
         for path in there:
             if path in refused:
                 self._drop(path)
             else:
                 self._file(path, self._is_in_base(path))
+        self._sort_keys()
 
     def _is_in_base(self, path: bytes) -> bool:
         """Whether the private index has this path: what the last save holds comes from there or was read since."""
@@ -204,16 +222,11 @@ class Reader:
         return {path for path in suspects if path not in forced and self._refuse(path, told[path])}
 
     def _is_suspect(self, path: bytes, told: os.stat_result) -> bool:
-        if (
+        return (
             told.st_size > self._limits.file_bytes
-            or rules.is_secret_name(path)
+            or self._secret_files.has_secret_name(self._prefix + path)
             or leftovers.is_temporary_name(path)
-        ):
-            return True
-        known = self._area.entries.get(path)
-        if not stat.S_ISREG(told.st_mode) or (known is not None and known.fits(told)):
-            return False
-        return is_secret(self._root, path)
+        )
 
     def _tracked(self, paths: list[bytes]) -> set[bytes]:
         """The paths that the user's index has: these are saved in any case."""
@@ -233,18 +246,38 @@ class Reader:
             told.update(command.names(said))
         return told.intersection(paths)
 
+    def _sort_keys(self) -> None:
+        """Files that hold a key: those that the user's index has are saved all the same, the others are kept apart."""
+        found, self._keys = self._keys, {}
+        tracked = self._tracked(list(found)) if found else set[bytes]()
+        self._forced |= tracked
+        for path, key in found.items():
+            if path in tracked:
+                self._file(path, key.in_base)
+                continue
+            self._drop(path)
+            if self._keep_apart(path, key.told):
+                self._findings.kinds[self._prefix + path] = key.kind
+
     def _refuse(self, path: bytes, told: os.stat_result) -> bool:
         place, size = self._prefix + path, told.st_size
         is_big = size > self._limits.file_bytes
         if leftovers.is_temporary_name(path):
             self._findings.leave(place, "unfinished, left by outlast", size)
-        elif is_big and not is_secret(self._root, path):
+        elif is_big and self._secret_files.kind_of(self._root + path, place, HEAD_BYTES) is None:
             self._findings.leave(place, "big", size, self._digest(path, told))
-        elif is_big and size > SECRET_BYTES_MAX:
-            self._findings.leave(place, "secret, too big to be kept apart", size)
         else:
-            self._findings.secrets[place] = told
-            self._findings.modes.see(place)
+            self._keep_apart(path, told)
+        return True
+
+    def _keep_apart(self, path: bytes, told: os.stat_result) -> bool:
+        """Whether a secret is stored separately; it may be too big."""
+        place, size = self._prefix + path, told.st_size
+        if size > max(SECRET_BYTES_MAX, self._limits.file_bytes):
+            self._findings.leave(place, "secret, too big to be kept apart", size)
+            return False
+        self._findings.secrets[place] = told
+        self._findings.modes.see(place)
         return True
 
     def _digest(self, path: bytes, told: os.stat_result) -> str:
@@ -298,12 +331,11 @@ class Reader:
         if self._deadline.passed():
             self._findings.leave(self._prefix + path, "no time", told.st_size)
             return
-        self._read(path, in_base)
+        self._read(path, told, in_base)
 
-    def _read(self, path: bytes, in_base: bool | None) -> None:
+    def _read(self, path: bytes, told: os.stat_result | None, in_base: bool | None) -> None:
         size = 0
         for _ in range(TRIES):
-            told = self._lstat(path)
             if told is None or stat.S_ISDIR(told.st_mode):
                 self._remove(path, in_base)
                 return
@@ -311,7 +343,11 @@ class Reader:
             try:
                 oid = self._oid(path, told)
             except (Moving, FileNotFoundError):
+                told = self._lstat(path)
                 continue
+            except KeyFound as key:
+                self._keys[path] = FoundKey(told, key.kind, in_base)
+                return
             except Unreadable as error:
                 self._findings.leave(self._prefix + path, str(error), told.st_size)
                 return
@@ -323,7 +359,8 @@ class Reader:
     def _oid(self, path: bytes, told: os.stat_result) -> str:
         if stat.S_ISLNK(told.st_mode):
             return self._pack.add("blob", os.readlink(self._root + path))
-        return self._pack.add_file(self._root + path, expect=told)
+        look = self._secret_files.look_at(self._prefix + path) if path not in self._forced else None
+        return self._pack.add_file(self._root + path, expect=told, look=look)
 
     def _put(self, path: bytes, known: stat_cache.KnownFile) -> None:
         self._area.gone.discard(path)
@@ -333,17 +370,6 @@ class Reader:
             self._findings.changed.append(self._prefix + path)
             self._findings.taken += 1
         self._area.entries[path] = known
-
-
-def is_secret(root: bytes, path: bytes) -> bool:
-    """Whether a file is a secret, by its name or by its first bytes."""
-    if rules.is_secret_name(path):
-        return True
-    with contextlib.suppress(OSError):
-        fd = os.open(root + path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb", buffering=0) as file:
-            return rules.is_secret_head(file.read(rules.HEAD_BYTES) or b"")
-    return False
 
 
 def files_below(root: bytes, folder: bytes, skip: Callable[[bytes], bool]) -> list[bytes]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from outlast.workspace import rules
 from outlast.workspace.capture import stat_cache
 from outlast.workspace.capture.private_index import PrivateIndex
 from outlast.workspace.git.objects import TREE
@@ -18,8 +19,7 @@ from outlast.workspace.types import LeftOut, raw
 from outlast.workspace.watch.watcher import Watcher
 
 FILES_MAX = 20_000  # with more, looking at everything is cheaper
-# A file left out for one of these reasons is left out again unless a hint names it.
-LASTING = ("big", "secret, kept apart", "no regular file")
+_LASTING = ("big", "no regular file")
 _SAVED = (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR)
 _RULES = (b".gitignore", b".gitattributes", b".git")
 
@@ -140,12 +140,18 @@ def room_taken(
     return -files, -size
 
 
+def is_lasting(why: str) -> bool:
+    """Whether a file left out for this reason is left out again unless a hint names it."""
+    return why in _LASTING or rules.kind_kept_apart(why) is not None
+
+
 def left_out_again(
     memory: stat_cache.Memo, seen: set[bytes], root: bytes
-) -> tuple[list[LeftOut], dict[bytes, os.stat_result]]:
-    """What was left out before and not looked at now is left out again. Secrets that still exist come separately."""
+) -> tuple[list[LeftOut], dict[bytes, tuple[os.stat_result, str]]]:
+    """What was left out before and not looked at now is left out again. Secrets that still exist come separately, with
+    their kinds."""
     lasting: list[LeftOut] = []
-    secrets: dict[bytes, os.stat_result] = {}
+    secrets: dict[bytes, tuple[os.stat_result, str]] = {}
     for left in memory.left_out:
         path = raw(left.path)
         if path in seen:
@@ -154,7 +160,7 @@ def left_out_again(
             lasting.append(left)
             continue
         with contextlib.suppress(OSError):
-            secrets[path] = os.lstat(root + path)
+            secrets[path] = os.lstat(root + path), rules.kind_kept_apart(left.why) or ""
     return lasting, secrets
 
 

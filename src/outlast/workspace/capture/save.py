@@ -12,15 +12,15 @@ import msgspec
 from outlast import faults
 from outlast.errors import SaveDamaged, SaveFailed
 from outlast.store import locks
-from outlast.workspace import repo, saves
+from outlast.workspace import repo, rules, saves
 from outlast.workspace.capture import meta as capture_meta, refresh_index, stat_cache
 from outlast.workspace.capture.files import Deadline, Findings, Reader
 from outlast.workspace.capture.hints import (
-    LASTING,
     HintedFiles,
     HintTracker,
     NotEnough,
     find,
+    is_lasting,
     left_out_again,
     room_taken,
 )
@@ -34,6 +34,7 @@ from outlast.workspace.capture.special import (
     secrets as special_secrets,
     submodules,
 )
+from outlast.workspace.capture.special.secret_files import SecretFiles
 from outlast.workspace.capture.user_index import UserIndex
 from outlast.workspace.git import command, objects, refs
 from outlast.workspace.git.packs import PackWriter
@@ -78,7 +79,8 @@ class SaveInProgress:
         self._index = UserIndex(self._repo, self._quarantine, purpose.run)
         self._tracked: list[bytes] = []
         self._outdated: list[tuple[PrivateIndex, stat_cache.Area]] = []  # indexes to update at the end
-        self._asked = special_secrets.sort_requested(self._root, also, apart)
+        self._secret_files = SecretFiles(saver.limits.not_secret)
+        self._asked = special_secrets.sort_requested(self._secret_files, self._root, also, apart)
         self._head = repo.head(self._repo)
         # A changed index may change what is saved of these, although no file changed.
         self._excused: set[bytes] = set()
@@ -94,7 +96,7 @@ class SaveInProgress:
 
     def make(self) -> Save | None:
         """Make the save, durable; None if there is nothing to save."""
-        known = self._saver.remembered()
+        known = self._remembered()
         with PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack, self._quarantine.opened():
             memory = known if known is not None else self._begin(pack)
             self._check_head(memory)
@@ -121,12 +123,19 @@ class SaveInProgress:
             self._remember(memory)
         return save
 
+    def _remembered(self) -> stat_cache.Memo | None:
+        """What the last save found; nothing if it went by other rules about secrets."""
+        known = self._saver.remembered()
+        return known if known is None or known.not_secret == list(self._saver.limits.not_secret) else None
+
     def _keep_secrets(self, memory: stat_cache.Memo) -> tuple[Secret, ...]:
         found = self._findings
         found.secrets |= self._asked.apart
+        found.kinds = self._asked.kinds | found.kinds
         kept, failed = special_secrets.save_secrets(self._saver.private, self._root, found.secrets, memory)
         for path, told in found.secrets.items():
-            found.leave(path, failed.get(path, "secret, kept apart"), told.st_size)
+            why = failed.get(path) or rules.kept_apart(found.kinds.get(path, ""))
+            found.leave(path, why, told.st_size)
         found.left_out.sort(key=lambda left: left.path)
         return kept
 
@@ -151,7 +160,7 @@ class SaveInProgress:
 
     def peek(self) -> SavePreview:
         """The tree a save would have. Writes and remembers nothing."""
-        known = self._saver.remembered()
+        known = self._remembered()
         with PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack, self._quarantine.opened():
             memory = known if known is not None else self._begin(pack)
             self._editor = TreeEditor(memory.tree or None, self._quarantine.read, self._repo.algo)
@@ -169,6 +178,7 @@ class SaveInProgress:
         """Nothing is remembered: begin with the user's index, unless a power cut left it without its objects."""
         self._saver.unremember()  # the memo would belong to another private index than the new one
         memory = permissions.begin(self._repo, self._saver.reader(), self._purpose.run)
+        memory.not_secret = list(self._saver.limits.not_secret)
         try:
             nested_repos.forget(self._saver.private)
             damage.check_index(self._repo, self._repo.index)
@@ -214,7 +224,9 @@ class SaveInProgress:
             if self._listing is not None:
                 paths |= self._newly_tracked(memory)
             paths |= {
-                raw(left.path) for left in memory.left_out if left.why not in LASTING and left.path[-1] != "/"
+                raw(left.path)
+                for left in memory.left_out
+                if not is_lasting(left.why) and left.path[-1] != "/"
             }
             self._editor.prefetch(paths, self._quarantine.read_many)
             named = (
@@ -229,7 +241,8 @@ class SaveInProgress:
         reader.take_paths(named.there, named.gone, set(memory.forced))
         lasting, secret_ones = left_out_again(memory, named.seen, self._root)
         self._findings.left_out += lasting
-        self._findings.secrets |= secret_ones
+        self._findings.secrets |= {path: told for path, (told, _) in secret_ones.items()}
+        self._findings.kinds |= {path: kind for path, (_, kind) in secret_ones.items()}
         self._update_later(memory.areas[b""], self._base)
         self._hinted = True
         return True
@@ -322,6 +335,7 @@ class SaveInProgress:
         area = memory.areas.setdefault(prefix, stat_cache.Area())
         return Reader(
             base, prefix, area, pack, self._editor, self._findings, self._saver.limits, self._deadline, memory.digests,
+            self._secret_files,
         )  # fmt: skip
 
     def _update_later(self, area: stat_cache.Area, base: PrivateIndex) -> None:

@@ -15,7 +15,7 @@ from outlast import decoders
 from outlast.workspace.git.objects import EXEC, FILE, LINK
 from outlast.workspace.types import LeftOut, NestedRepo
 
-VERSION = 4
+VERSION = 5  # 5: the content of untracked files was looked at
 YOUNG_NS = 50_000_000  # a file changed so shortly before it was read may change again without looking changed
 
 
@@ -105,6 +105,7 @@ class Memo(msgspec.Struct):
     forced_stamp: Stamp = None
     areas: dict[bytes, Area] = {}
     digests: dict[bytes, BigFileDigest] = {}
+    not_secret: list[str] = []  # what a person said is none
 
 
 def now() -> datetime:

@@ -56,12 +56,20 @@ class Moving(Exception):
         self.path = path
 
 
+class Refused(Exception):
+    """What looks at a file while it is read refuses it. The pack is as it was before."""
+
+
 class Unreadable(SaveFailed):
     """One file of the workspace cannot be read. The pack is as it was before, and can still be used."""
 
     def __init__(self, path: bytes, error: OSError) -> None:
         super().__init__(f"cannot read {os.fsdecode(path)} to save it: {error.strerror}")
         self.path = path
+
+
+# Looks at a chunk of a file, and is told whether it is the last; raises Refused.
+Look = Callable[[bytes, bool], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +133,17 @@ class PackWriter:
         if not self._has(oid):
             self._append(oid, _KINDS[kind], data)
 
-    def add_file(self, path: bytes, *, expect: os.stat_result, dir_fd: int | None = None) -> str:
+    def add_file(
+        self,
+        path: bytes,
+        *,
+        expect: os.stat_result,
+        dir_fd: int | None = None,
+        look: Look | None = None,
+    ) -> str:
         """Write a regular file's raw bytes, as they were when `expect` was its stat; return their oid.
+
+        `look` gets the file in chunks while it is read; what it raises leaves the pack without the file.
 
         Raises Moving if the file is another one or changes meanwhile, and Unreadable if it may not be read; the pack is
         then without it. A rewrite of equal size within one tick of the file system's clock (some 4 ms) leaves the same
@@ -137,29 +154,31 @@ class PackWriter:
             if not S_ISREG(expect.st_mode) or not _same(os.fstat(fd), expect):
                 raise Moving(path)
             if expect.st_size <= CHUNK_BYTES:
-                return self._add_small(fd, path, expect)
-            return self._add_large(fd, path, expect)
+                return self._add_small(fd, path, expect, look)
+            return self._add_large(fd, path, expect, look)
         finally:
             os.close(fd)
 
-    def _add_small(self, fd: int, path: bytes, expect: os.stat_result) -> str:
+    def _add_small(self, fd: int, path: bytes, expect: os.stat_result, look: Look | None) -> str:
         data = _read(fd, expect.st_size + 1, path)
         if len(data) != expect.st_size or not _same(os.fstat(fd), expect):
             raise Moving(path)
+        if look is not None:
+            look(data, True)
         return self.add("blob", data)
 
-    def _add_large(self, fd: int, path: bytes, expect: os.stat_result) -> str:
+    def _add_large(self, fd: int, path: bytes, expect: os.stat_result, look: Look | None) -> str:
         """Read in chunks, hash and compress at once, and take it back out if the object was known."""
         self._flush()
         start, before = self._flushed, self._hash.copy()
         try:
             began_ns = time.time_ns()
-            oid, crc = self._stream(fd, path, expect.st_size)
+            oid, crc = self._stream(fd, path, expect.st_size, look)
             if began_ns - expect.st_mtime_ns < YOUNG_NS:
                 self._check_again(fd, path, expect.st_size, oid)
             if not _same(os.fstat(fd), expect):
                 raise Moving(path)
-        except (Moving, Unreadable):
+        except (Moving, Refused, Unreadable):
             self._take_back(start, before)
             raise
         if self._has(oid):
@@ -177,7 +196,7 @@ class PackWriter:
         if content.hexdigest() != oid:
             raise Moving(path)
 
-    def _stream(self, fd: int, path: bytes, size: int) -> tuple[str, int]:
+    def _stream(self, fd: int, path: bytes, size: int, look: Look | None) -> tuple[str, int]:
         content = self._new(b"blob %d\0" % size)
         chunk = _read(fd, STREAM_BYTES, path)
         level = self._level_for(size, chunk)
@@ -188,6 +207,8 @@ class PackWriter:
             left -= len(chunk)
             if left < 0:
                 break
+            if look is not None:
+                look(chunk, left == 0)
             content.update(chunk)
             crc = self._put(squeeze.compress(chunk), crc)
             chunk = _read(fd, STREAM_BYTES, path)

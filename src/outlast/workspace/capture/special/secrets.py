@@ -14,7 +14,8 @@ from typing import NamedTuple
 from outlast import faults
 from outlast.errors import SaveFailed
 from outlast.workspace.capture import stat_cache
-from outlast.workspace.capture.files import SECRET_BYTES_MAX, TRIES, is_secret
+from outlast.workspace.capture.files import SECRET_BYTES_MAX, TRIES
+from outlast.workspace.capture.special.secret_files import SecretFiles
 from outlast.workspace.compact import repack
 from outlast.workspace.git import command, objects, refs
 from outlast.workspace.git.git_dir import make_git_dir
@@ -39,22 +40,28 @@ def git_dir(private: Path) -> Path:
 
 
 class RequestedFiles(NamedTuple):
-    """Files that a save must hold whatever the rules say: ordinary ones, and ones to store separately."""
+    """Files that a save must hold whatever the rules say: ordinary ones, and ones to store separately, with the kinds
+    of those that their content gave away."""
 
     plain: frozenset[bytes]
     apart: dict[bytes, os.stat_result]
+    kinds: dict[bytes, str]
 
 
-def sort_requested(root: bytes, also: Iterable[bytes], apart: Iterable[bytes]) -> RequestedFiles:
+def sort_requested(
+    secret_files: SecretFiles, root: bytes, also: Iterable[bytes], apart: Iterable[bytes]
+) -> RequestedFiles:
     """Sort them. `apart` is stored separately, whatever it looks like. What is too big for that is in neither."""
-    plain = frozenset(path for path in also if not is_secret(root, path))
+    also = frozenset(also)
+    kinds = {path: kind for path in also if (kind := secret_files.kind_of(root + path, path)) is not None}
+    plain = also - kinds.keys()
     found: dict[bytes, os.stat_result] = {}
     for path in {*apart, *also} - plain:
         with contextlib.suppress(OSError):
             told = os.lstat(root + path)
             if told.st_size <= SECRET_BYTES_MAX:
                 found[path] = told
-    return RequestedFiles(plain, found)
+    return RequestedFiles(plain, found, {path: kind for path, kind in kinds.items() if kind})
 
 
 def save_secrets(
