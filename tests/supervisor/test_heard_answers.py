@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agents.outward import content
 from outlast.supervisor.agent.calls.answers import CallAnswers
 from outlast.supervisor.agent.calls.record import EndedProgram, OutwardCall
 from outlast.supervisor.agent.calls.repeats import Holds
@@ -312,7 +313,9 @@ def test_a_call_is_judged_by_what_was_heard_until_then(tmp_path: Path) -> None:
 def test_a_program_that_does_more_than_the_one_nobody_heard_of_does_not_end_as_that_did(
     tmp_path: Path,
 ) -> None:
-    first, more = (OutwardCall("push", f"push origin {name}", content="c") for name in "ab")
+    first, more = (
+        OutwardCall("push", f"push origin {name}", content=content.of(words=b"c")) for name in "ab"
+    )
     with below(tmp_path) as here:
         answers = CallAnswers(Holds(here.there.run.journal, "settle"), here.there.attempt.calls)
         ours, theirs = connected(tmp_path)

@@ -21,7 +21,7 @@ CLASSES = {
     },
     "stricter": {"key_ttl_s", "save_where", "run_guard"},
     "sets it": {
-        "check_timeout_s", "context_tokens_max", "save_branch", "save_big_file_bytes", "save_folder_files", "save_folder_bytes",
+        "check_timeout_s", "context_tokens_max", "save_branch", "save_big_file_bytes", "save_folder_files", "save_folder_bytes", "save_not_secret",
         "save_deadline_s", "worktree_copy", "warn_at", "idle_s", "restart_wait_s",
     },
 }  # fmt: skip

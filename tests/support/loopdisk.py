@@ -102,8 +102,13 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _sweep() -> None:
+def sweep() -> None:
     """Unmount and remove what processes that are gone have left."""
+    with _alone():
+        _sweep()
+
+
+def _sweep() -> None:
     for folder in _images().glob(f"{_PREFIX}*/"):
         with contextlib.suppress(OSError):
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
