@@ -33,6 +33,7 @@ NAMES = (
     "supervisor",
     "night",
     "agents",
+    "session",
     "forecast",
     "gateway",
     "ui",

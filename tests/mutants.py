@@ -25,9 +25,13 @@ from tests import (
     mutations_answers,
     mutations_budget,
     mutations_calls,
+    mutations_costs,
     mutations_forms,
     mutations_identity,
+    mutations_left,
+    mutations_postgres,
     mutations_runs,
+    mutations_saves,
     mutations_secrets,
     mutations_vault,
     mutations_verdict,
@@ -37,10 +41,11 @@ from tests.mutations import Mutant
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 240
+ALL_LIMIT_S = 3600  # every test that stands beside some mutant, once
 JOBS = 2
 MUTANTS = (
-    *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_answers.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_forms.MUTANTS,
-    *mutations_identity.MUTANTS, *mutations_runs.MUTANTS, *mutations_secrets.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
+    *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_answers.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_costs.MUTANTS, *mutations_forms.MUTANTS,
+    *mutations_identity.MUTANTS, *mutations_left.MUTANTS, *mutations_postgres.MUTANTS, *mutations_runs.MUTANTS, *mutations_saves.MUTANTS, *mutations_secrets.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
 )  # fmt: skip
 
 
@@ -77,14 +82,16 @@ def judge(mutant: Mutant) -> Verdict:
     return Verdict("tests broken", seconds, f"pytest exit code {code}: {output[-400:]}")
 
 
-def run_tests(tests: tuple[str, ...], source: Path, folder: Path) -> tuple[int, str]:
+def run_tests(
+    tests: tuple[str, ...], source: Path, folder: Path, limit_s: float = LIMIT_S, jobs: int = 0
+) -> tuple[int, str]:
     """Run a selection of tests against the package in `source`."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--seed", "1"]
-    command += ["--basetemp", str(folder / "tmp"), *tests]
+    command += ["-n", str(jobs), "--basetemp", str(folder / "tmp"), *tests]
     env = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
-            command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired:
         return 1, "FAILED it never ended"
@@ -122,7 +129,7 @@ def main(words: list[str]) -> int:
         return 2
     selection = tuple(sorted({test for mutant in mutants for test in mutant.tests}))
     with tempfile.TemporaryDirectory(prefix="outlast-mutant-") as folder:
-        code, output = run_tests(selection, ROOT / "src", Path(folder))
+        code, output = run_tests(selection, ROOT / "src", Path(folder), ALL_LIMIT_S, 2 * JOBS)
     if code != 0:
         print(output[-3000:])
         print("error: these tests fail without any mutation", file=sys.stderr)

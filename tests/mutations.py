@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "a repository's file that loosens what a promise depends on",
         "settings.py",
-        "return stricter is None or stricter(said.value, own)",
+        "return stricter is None or stricter(setting.value, own)",
         "return True",
         (
             f"{SUPERVISOR}/test_settings_of_repositories.py::test_what_a_promise_depends_on_is_only_made_stricter",
@@ -65,8 +65,8 @@ MUTANTS = (
     Mutant(
         "a blob without fsync",
         "store/durable.py",
-        "        view = view[os.write(fd, view) :]\n    os.fsync(fd)\n",
-        "        view = view[os.write(fd, view) :]\n",
+        "            _write_all(fd, data)\n            os.fsync(fd)\n        except OSError:\n",
+        "            _write_all(fd, data)\n        except OSError:\n",
         (
             f"{CRASH}/test_syscalls.py::test_a_blob_is_flushed_before_it_gets_its_name_and_that_before_the_event_that_names_it",
         ),
@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "a blob's name without fsync of its folder",
         "store/durable.py",
-        "        os.replace(temporary, path)\n        self._sync_names(path)\n",
+        "        os.replace(temporary, path)\n        sync_folder(path.parent)\n",
         "        os.replace(temporary, path)\n",
         (f"{CRASH}/test_syscalls.py::test_every_new_name_is_made_durable_by_an_fsync_of_its_folder",),
     ),
@@ -110,7 +110,7 @@ MUTANTS = (
     Mutant(
         "a save does not flush what the agent committed",
         "workspace/capture/save.py",
-        "            brought = self._bring_in(pack, [*head, *objects_named], memory.index_tree, previous)\n",
+        "            brought = self._bring_in(pack, [*head, *objects_named], index_tree, previous, inner)\n",
         "            pass\n",
         (f"{CRASH}/test_saves_powercut.py::test_a_save_that_returned_survives_any_later_cut",),
     ),
@@ -170,8 +170,8 @@ MUTANTS = (
     Mutant(
         "a save does not hold the one before",
         "workspace/capture/save.py",
-        "[*previous, *named]",
-        "[*named]",
+        "[*previous, *named, *filter(",
+        "[*named, *filter(",
         (
             f"{CRASH}/test_saves_reachable.py::test_every_save_of_a_run_travels_in_a_bundle_of_its_newest_ref[plain]",
         ),
@@ -315,8 +315,8 @@ MUTANTS = (
     ),
     Mutant(
         "an act goes on after another task ended the attempt",
-        "runs/inbox.py",
-        "    _require_open(root, here)\n",
+        "runs/engine/run.py",
+        "        inbox.require_open(root.journal, self.journal)\n",
         "",
         (f"{RUNS}/test_cancel.py::test_an_act_that_fails_after_the_cancel_is_not_performed_again",),
     ),
@@ -553,9 +553,9 @@ MUTANTS = (
     ),
     Mutant(
         "a damaged head is read as it is",
-        "store/sqlite/store.py",
-        """head.run == run and checksums.verdict(stored, run, head.seq) != "damaged\"""",
-        "head.run == run",
+        "store/rows.py",
+        """found.run == run and checksums.verdict(stored, run, found.seq) != "damaged\"""",
+        "found.run == run",
         (
             "tests/store/test_bit_flips.py::test_a_damaged_head_is_made_again_from_the_events_and_costs_no_other_run",
         ),

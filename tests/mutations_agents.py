@@ -13,10 +13,92 @@ MASKED = "tests/supervisor/test_masked_calls.py"
 RESULTS = "tests/supervisor/test_call_results.py"
 FRESH = "tests/supervisor/test_fresh_sessions.py"
 BACKGROUND = "tests/supervisor/test_background_calls.py"
+EXIT_CODES = "tests/agents/test_exit_codes.py"
 SHIM_FOLDER = "tests/supervisor/test_shim_folder.py"
 HAPPENED = f"{BACKGROUND}::test_one_that_happened_just_before_a_kill_is_told_and_not_made_again_unawares"
 
+HTTP = "tests/supervisor/test_http_hooks.py"
+
 MUTANTS = (
+    Mutant(
+        "a hook by HTTP that does not show the secret, served",
+        "supervisor/socket/http_hooks.py",
+        "if len(shown) != 1 or not hmac.compare_digest(shown[0], secret.encode()):",
+        "if not shown:",
+        (f"{HTTP}::test_of_another_attempt_nothing_is_allowed",),
+    ),
+    Mutant(
+        "another user's hooks by HTTP, served by way of an address of the sixth version",
+        "supervisor/socket/http_hooks.py",
+        ', (Path("/proc/net/tcp6"), _MAPPED))',
+        ",)",
+        (f"{HTTP}::test_another_user_is_not_served_even_with_the_secret",),
+    ),
+    Mutant(
+        "a call under way that its agent has denied",
+        "supervisor/agent/hooks.py",
+        "if not delivery.is_there():",
+        "if False:",
+        (f"{HTTP}::test_a_call_that_its_agent_denied_meanwhile_is_not_under_way",),
+    ),
+    Mutant(
+        "an end that waits for a connection that somebody else took",
+        "supervisor/socket/http_hooks.py",
+        "self._listening.setblocking(False)",
+        "self._listening.setblocking(True)",
+        (f"{HTTP}::test_who_takes_a_connection_of_ours_does_not_keep_us_from_ending",),
+    ),
+    Mutant(
+        "an answer by HTTP that says nothing",
+        "supervisor/socket/http_hooks.py",
+        "out or NOTHING_TO_SAY",
+        "out",
+        (
+            f"{HTTP}::test_an_outward_call_is_on_record_when_its_hook_is_answered_on_a_connection_that_is_kept",
+        ),
+    ),
+    Mutant(
+        "a port that another user can take from a living agent",
+        "processes/spawn.py",
+        "int(name) not in (tells, *self.spec.inherited)",
+        "int(name) != tells",
+        (f"{HTTP}::test_the_port_is_the_agent_s_as_long_as_it_lives_and_then_its_hooks_hang",),
+    ),
+    Mutant(
+        "a call that its agent denied by itself, in doubt",
+        "supervisor/agent/hooks.py",
+        'if isinstance(event, ToolStart) and hook.kind == "pre":\n                    is_there = delivery.is_there()',
+        'if isinstance(event, ToolStart) and hook.kind == "pre":\n                    is_there = True',
+        (f"{HTTP}::test_a_call_whose_agent_no_longer_waits_for_the_answer_was_not_made",),
+    ),
+    Mutant(
+        "a damaged client copy that is not read again",
+        "supervisor/client/copy.py",
+        "if seen.get(name) == state:",
+        "if name in seen:",
+        (f"{CLIENT_COPY}::test_damage_is_seen_by_a_look_that_reads_only_what_has_changed",),
+    ),
+    Mutant(
+        "an outward call that is let through at once",
+        "supervisor/agent/hooks.py",
+        "        if record.outward:\n            return False\n        self._outward.refresh_shims()",
+        "        self._outward.refresh_shims()",
+        (f"{HTTP}::test_what_may_reach_outside_waits_until_it_is_on_record",),
+    ),
+    Mutant(
+        "a local call whose intent is never written",
+        "supervisor/agent/calls/calls.py",
+        "events = (*self._unwritten_before(opened.beat, opened.n), opened.unwritten, *events)",
+        "return",
+        (f"{HTTP}::test_what_stays_inside_waits_for_nothing_and_is_on_record_with_its_outcome",),
+    ),
+    Mutant(
+        "an agent that nothing holds at the end of a batch",
+        "supervisor/agent/hooks.py",
+        "rests = self.by_http and hook.ends_batch and",
+        "rests = False and",
+        (f"{HTTP}::test_at_the_end_of_a_batch_a_wish_to_pause_takes_hold",),
+    ),
     Mutant(
         "a hook's client that passes what it cannot ask about",
         "supervisor/client/hook.py",
@@ -60,7 +142,7 @@ MUTANTS = (
     Mutant(
         "a transcript that is not copied",
         "supervisor/agent/session/transcript_copy.py",
-        "            durable.append_durably(self._copy, data, at=self.length)\n",
+        "            durable.append(self._copy, data, at=self.length)\n",
         "            pass\n",
         (
             f"{TRANSCRIPTS}::test_only_whole_lines_are_read_and_each_once",
@@ -91,7 +173,7 @@ MUTANTS = (
     Mutant(
         "a copy that is begun anew with the file",
         "supervisor/agent/session/transcript_copy.py",
-        '        self._read, self._last = (len(kept), b"\\n" if kept else b"") if goes_on else (0, b"")\n',
+        '        self._read, self._last = (len(known), b"\\n" if known else b"") if goes_on else (0, b"")\n',
         '        self._read, self._last = 0, b""\n        self._begin(b"")\n',
         (
             f"{TRANSCRIPTS}::test_what_is_written_into_a_file_anew_is_added_to_the_copy_which_loses_nothing",
@@ -118,14 +200,14 @@ MUTANTS = (
     Mutant(
         "a call that nobody recorded, taken for one that was not made",
         "supervisor/agent/session/reconcile.py",
-        "        if told.outward:\n",
+        "        if call.outward:\n",
         "        if False:\n",
         (f"{SESSIONS}::test_a_call_outside_that_nobody_recorded_is_in_doubt_and_held",),
     ),
     Mutant(
         "a call that the transcript lost, told to nobody",
         "supervisor/agent/session/reconcile.py",
-        "                    found += _unseen(run, intent, told, event, seen)\n",
+        "                    found += _unseen(run, intent, call, event, seen)\n",
         "                    pass\n",
         (f"{SESSIONS}::test_a_call_that_only_the_journal_knows_of_is_told_from_it",),
     ),
@@ -160,8 +242,8 @@ MUTANTS = (
     Mutant(
         "a failed command of Gemini, called a success",
         "agents/gemini/shell.py",
-        "    return ToolEnd(call, not code, said,",
-        "    return ToolEnd(call, True, said,",
+        "    return ToolEnd(call, not code, output,",
+        "    return ToolEnd(call, True, output,",
         (
             f"{RESULTS}::test_a_push_that_failed_in_gemini_is_on_record_with_its_exit_code_and_not_among_what_is_done",
         ),
@@ -169,14 +251,14 @@ MUTANTS = (
     Mutant(
         "a failed command of opencode, called a success",
         "agents/opencode/transcript.py",
-        "    return ToolEnd(call, code in (None, 0), said,",
-        "    return ToolEnd(call, True, said,",
+        "    return ToolEnd(call, code in (None, 0), output,",
+        "    return ToolEnd(call, True, output,",
         ("tests/agents/test_exit_codes.py::test_opencode_tells_the_code_beside_its_output",),
     ),
     Mutant(
         "what failed, listed as done",
         "runs/reader.py",
-        "            if known in told and _failed(journal, event.result):\n",
+        "            if known in agent_calls and _failed(journal, event.result):\n",
         "            if False:\n",
         (
             f"{RESULTS}::test_a_push_that_failed_in_gemini_is_on_record_with_its_exit_code_and_not_among_what_is_done",
@@ -273,6 +355,51 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a call that was to run in the background has ended when its result comes",
+        "supervisor/agent/calls/calls.py",
+        '            task = end.task or (UNNAMED if end.ok and opened.asks_for_background else "")\n',
+        "            task = end.task\n",
+        (f"{BACKGROUND}::test_asked_to_run_in_the_background_no_words_of_its_result_tell_of_its_end",),
+    ),
+    Mutant(
+        "the name of a task that the transcript tells after a hook, missed",
+        "supervisor/agent/calls/calls.py",
+        "                self._name_task(end)\n",
+        "",
+        (f"{BACKGROUND}::test_its_task_may_be_named_by_a_later_report",),
+    ),
+    Mutant(
+        "a killed task that only failed",
+        "supervisor/agent/calls/calls.py",
+        'self._if_killed(self._change(opened, background=False, task=""), end.code)\n',
+        'self._change(opened, background=False, task="")\n',
+        (f"{BACKGROUND}::test_one_that_was_killed_is_in_doubt_whatever_its_agent_says_next",),
+    ),
+    Mutant(
+        "the hook of kimi-cli after a failure, read as a success",
+        "agents/kimi/cli/hook_result.py",
+        '    if found["error"] == "False":\n',
+        "    if True:\n",
+        (f"{EXIT_CODES}::test_kimi_clis_hook_comes_after_a_failure_as_after_a_success",),
+    ),
+    Mutant(
+        "the words of kimi-cli's hook, read as those of its call",
+        "agents/kimi/cli/cli.py",
+        "        return common.hook(data, hook_result.ended)\n",
+        "        return common.hook(data)\n",
+        (
+            "tests/agents/test_background.py::test_kimi_clis_hook_names_it_too",
+            f"{EXIT_CODES}::test_kimi_clis_hook_comes_after_a_failure_as_after_a_success",
+        ),
+    ),
+    Mutant(
+        "a signal that is told as a negative exit code, read as a failure",
+        "agents/common/exit_codes.py",
+        "    return code if code >= 0 else SIGNALLED - code\n",
+        "    return code\n",
+        (f"{EXIT_CODES}::test_what_kimi_says_of_a_command_that_was_killed_is_a_signal",),
+    ),
+    Mutant(
         "what a shim saw happen in the background and the agent is not told",
         "supervisor/agent/calls/interruptions.py",
         '        return _FOUND.get(event.finding, "")\n',
@@ -313,7 +440,7 @@ MUTANTS = (
     Mutant(
         "a session that we cannot read and that is told nothing of what was not made",
         "supervisor/agent/start.py",
-        '        return prompts.UNNAMED if is_asked and is_silent else ""\n',
+        '        return prompts.UNNAMED if is_hooked and is_silent else ""\n',
         '        return ""\n',
         (
             f"{SESSIONS}::test_a_session_that_we_cannot_read_is_told_that_calls_that_are_not_named_were_not_made",
@@ -322,8 +449,8 @@ MUTANTS = (
     Mutant(
         "an agent that asks nobody and is told that it was asked",
         "supervisor/agent/start.py",
-        "is_asked = self._observer.hooked and not self._known.cli.hooks_off(ask)",
-        "is_asked = self._observer.hooked",
+        "is_hooked = self._observer.hooked and not self._known.cli.hooks_off(ask)",
+        "is_hooked = self._observer.hooked",
         (f"{SESSIONS}::test_an_opencode_without_its_plugin_is_not_told_so",),
     ),
     Mutant(

@@ -3,6 +3,7 @@
 from tests.mutations import Mutant
 
 HEARD = "tests/supervisor/test_heard_answers.py"
+SUBAGENTS = "tests/supervisor/test_subagent_calls.py"
 AT_ONCE = "tests/supervisor/test_calls_at_once.py"
 CALLS = "supervisor/agent/calls"
 _NOT_AGAIN = f"{HEARD}::test_a_guarded_call_whose_shim_is_killed_after_its_program_is_not_made_again"
@@ -12,7 +13,7 @@ MUTANTS = (
     Mutant(
         "an answer whose caller was killed before its last word, taken",
         "supervisor/socket/delivery.py",
-        ' else "taken" if said == TAKEN else "lost"\n',
+        ' else "taken" if reply == TAKEN else "lost"\n',
         ' else "taken"\n',
         (f"{HEARD}::test_an_answer_whose_side_leaves_without_a_word_is_lost",),
     ),
@@ -26,8 +27,8 @@ MUTANTS = (
     Mutant(
         "a shim that says its last word before it has its answer",
         "supervisor/client/shim.py",
-        '        there.send({"type": "report", "exit_code": code, **kept})\n',
-        '        there.send({"type": "report", "exit_code": code, **kept})\n        there._sock.sendall(TAKEN)\n',
+        '        there.send({"type": "report", "exit_code": code, **printed})\n',
+        '        there.send({"type": "report", "exit_code": code, **printed})\n        there._sock.sendall(TAKEN)\n',
         (f"{_LAST}[shim]",),
     ),
     Mutant(
@@ -54,7 +55,7 @@ MUTANTS = (
     Mutant(
         "an answer about an earlier call that counts although nobody heard it",
         f"{CALLS}/answers.py",
-        "            self._holds.take_back(told.effect, told.record)\n",
+        "            self._holds.take_back(answer.effect, answer.record)\n",
         "            pass\n",
         (f"{HEARD}::test_a_call_of_an_earlier_attempt_is_answered_again_where_its_shim_is_killed",),
     ),
@@ -71,6 +72,13 @@ MUTANTS = (
         "        self._answers.begins(outward)\n",
         "",
         (f"{AT_ONCE}::test_a_denied_call_that_its_agent_makes_all_the_same_is_denied_by_its_shim",),
+    ),
+    Mutant(
+        "a result recorded from the transcript, and nobody looks who heard of its programs",
+        f"{CALLS}/answers.py",
+        "        self._calls.answers(program.call, delivery)\n",
+        "",
+        (f"{HEARD}::test_what_only_the_transcript_tells_of_a_call_is_recorded_with_who_heard_of_it",),
     ),
     Mutant(
         "a session that goes on and is not told of a program that it did not hear of",
@@ -113,7 +121,7 @@ MUTANTS = (
     Mutant(
         "a call too many that ends the attempt",
         f"{CALLS}/calls.py",
-        "            if self.is_full:\n                raise NoRoom\n",
+        "            if self.is_full and not waits:\n                raise NoRoom\n",
         "",
         (f"{AT_ONCE}::test_a_call_that_does_not_fit_on_record_is_refused_alone",),
     ),
@@ -123,5 +131,51 @@ MUTANTS = (
         "            waited = self._ended.wait(rest_s)\n",
         "            break\n",
         (f"{AT_ONCE}::test_a_program_waits_for_room_as_long_as_its_shim_waits",),
+    ),
+    # -- what only a sub-agent heard
+    Mutant(
+        "a call of a sub-agent, known to an agent that never heard of it",
+        f"{CALLS}/history.py",
+        "            or effect in of_subagents\n",
+        "",
+        (
+            f"{SUBAGENTS}::test_what_it_did_is_answered_once_and_not_made_again",
+            f"{SUBAGENTS}::test_a_program_below_a_sub_agents_script_is_known_no_more_than_its_calls",
+        ),
+    ),
+    Mutant(
+        "an answer that a sub-agent did not pass on, heard",
+        f"{CALLS}/history.py",
+        " and effect not in of_subagents\n",
+        "\n",
+        (f"{SUBAGENTS}::test_an_answer_that_a_sub_agent_got_and_did_not_pass_on_is_given_again",),
+    ),
+    Mutant(
+        "a result in a sub-agent's transcript that its agent is not told",
+        f"{CALLS}/interruptions.py",
+        " and record.id not in of_subagents\n",
+        "\n",
+        (f"{SUBAGENTS}::test_it_is_told_also_where_the_result_stands_in_a_transcript_beside_that_of_its_agent",),
+    ),
+    Mutant(
+        "a call of a sub-agent, known by the end of another sub-agent",
+        f"{CALLS}/subagents.py",
+        "        if not all(self._went_well(each) for each in around):\n",
+        "        if not any(self._went_well(each) for each in around):\n",
+        (f"{SUBAGENTS}::test_of_two_at_once_what_the_one_did_is_not_known_by_the_end_of_the_other",),
+    ),
+    Mutant(
+        "a call of a sub-agent that runs apart, known by the end of another call",
+        f"{CALLS}/subagents.py",
+        " and not named.get(lane, call.ended) < call.ended)\n",
+        ")\n",
+        (f"{SUBAGENTS}::test_what_one_that_runs_apart_did_is_not_known",),
+    ),
+    Mutant(
+        "a call that a CLI said had failed as it was stopped, taken for its sub-agent's last words",
+        f"{CALLS}/subagents.py",
+        '        return not isinstance(result, dict) or result.get("ok") is not False\n',
+        "        return True\n",
+        (f"{SUBAGENTS}::test_a_failure_of_the_call_that_began_it_tells_nothing_of_what_it_did",),
     ),
 )  # fmt: skip

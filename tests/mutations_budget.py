@@ -146,8 +146,8 @@ MUTANTS = (
     Mutant(
         "a cost leaves the meter before it is on record",
         "supervisor/agent/responses.py",
-        "        try:\n            beat.done(result)\n",
-        "        meter.end_settling()\n        try:\n            beat.done(result)\n",
+        "        try:\n            with self._beats.telling_full_disk():\n",
+        "        meter.end_settling()\n        try:\n            with self._beats.telling_full_disk():\n",
         ("tests/supervisor/test_agent_costs.py",),
     ),
     Mutant(

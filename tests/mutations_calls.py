@@ -203,21 +203,21 @@ MUTANTS = (
     Mutant(
         "what is known of a call, never told",
         "supervisor/agent/calls/repeats.py",
-        '            answer = "" if was_told else self._found(past, again)\n',
+        '            answer = "" if is_answered else self._found(past, again)\n',
         '            answer = ""\n',
         (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "what is known of a call, told for ever",
         "supervisor/agent/calls/repeats.py",
-        "            was_told = effect in self._answered or ",
-        "            was_told = ",
+        "            is_answered = effect in self._answered or ",
+        "            is_answered = ",
         (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "that it was told, forgotten by the next attempt",
         "supervisor/agent/calls/history.py",
-        "            self.answered.append((self.memories.now, told))\n",
+        '            self._answered.append((self.memories.now, f"{intent.beat}.{intent.n}", call))\n',
         "            pass\n",
         (f"{HOOKS}::test_that_it_was_answered_is_remembered_by_the_next_attempt",),
     ),
@@ -231,7 +231,7 @@ MUTANTS = (
     Mutant(
         "what only a shim saw, forgotten",
         "supervisor/agent/calls/repeats.py",
-        "            self._past.setdefault(effect, PastCall(told, record, 0))\n",
+        "            self._past.setdefault(effect, PastCall(call, record, 0))\n",
         "            pass\n",
         (f"{SHIMS}::test_in_its_own_session_what_only_a_shim_saw_is_answered_once",),
     ),
@@ -245,8 +245,8 @@ MUTANTS = (
     Mutant(
         "a shim that lets an attempt that is over go on",
         "supervisor/client/shim.py",
-        "    return told if told.rpartition",
-        "    return ours if told.rpartition",
+        "    return mark if mark.rpartition",
+        "    return ours if mark.rpartition",
         (f"{SHIMS}::test_a_process_of_an_attempt_that_is_over_reaches_nothing",),
     ),
     Mutant(
@@ -332,8 +332,8 @@ MUTANTS = (
     Mutant(
         "what is in doubt, passed by a call that somebody called another",
         "supervisor/agent/calls/repeats.py",
-        "            if past.told.asks:\n                continue\n",
-        "            if past.told.asks or _order(effect) < before:\n                continue\n",
+        "            if past.call.asks:\n                continue\n",
+        "            if past.call.asks or order(effect) < before:\n                continue\n",
         (f"{GUARD}::test_what_is_in_doubt_holds_a_call_that_somebody_called_another",),
     ),
     Mutant(
@@ -367,8 +367,8 @@ MUTANTS = (
     Mutant(
         "an unknown content, meant because it was answered",
         "supervisor/agent/calls/repeats.py",
-        " for each in told.outward if content.is_whole(each.content)]\n",
-        " for each in told.outward]\n",
+        " for each in call.outward if content.is_whole(each.content)]\n",
+        " for each in call.outward]\n",
         (
             f"{OTHERS}::test_in_a_fresh_session_what_nobody_knows_the_content_of_is_answered_for_each_call_that_it_may_be",
         ),
@@ -376,8 +376,8 @@ MUTANTS = (
     Mutant(
         "a fresh session that was told what another one was",
         "supervisor/agent/calls/history.py",
-        "if memory is None or self.memories.of(each) == memory]\n",
-        "if True]\n",
+        "            if (memory is None or self.memories.of(where) == memory) and effect not in of_subagents\n",
+        "            if effect not in of_subagents\n",
         (f"{FRESH}::test_killed_again_in_its_fresh_session_it_repeats_no_confirmed_call",),
     ),
     Mutant(
@@ -404,8 +404,8 @@ MUTANTS = (
     Mutant(
         "a killed call that no shim saw, taken for a failure",
         "supervisor/agent/calls/calls.py",
-        "            if opened.unseen and not opened.lost and ",
-        "            if False and ",
+        "        if not opened.unseen or opened.lost or (code or 0) <= SIGNALLED:\n",
+        "        if True:\n",
         (f"{RESULTS}::test_a_killed_call_that_no_shim_saw_is_in_doubt_before_the_next_one_is_judged[137]",),
     ),
     Mutant(
@@ -448,8 +448,8 @@ MUTANTS = (
     Mutant(
         "what was not begun, in doubt with what was",
         "supervisor/agent/calls/repeats.py",
-        "(begun or {}).get(known, past.told.outward)",
-        "past.told.outward",
+        "(begun or {}).get(known, past.call.outward)",
+        "past.call.outward",
         (
             f"{REPEATED}::test_inside_one_call_what_goes_elsewhere_after_a_killed_program_is_made[the program]",
         ),
@@ -457,8 +457,8 @@ MUTANTS = (
     Mutant(
         "a call that lost a program and lets its next one pass unjudged",
         "supervisor/agent/calls/open_call.py",
-        "        and not each.lost\n",
-        "",
+        "for each in calls if not each.lost and all(",
+        "for each in calls if all(",
         (
             f"{REPEATED}::test_inside_one_call_another_body_to_the_address_of_a_killed_program_is_held[the program]",
         ),
@@ -473,15 +473,15 @@ MUTANTS = (
     Mutant(
         "of two calls alike the first has done it",
         "supervisor/agent/calls/open_call.py",
-        "    is_one = len(found) == 1 and ",
-        "    is_one = bool(found) and ",
+        "    if len(under_way) == 1 and ",
+        "    if under_way and ",
         (f"{SHIMS}::test_of_two_calls_alike_nobody_knows_whose_program_it_is",),
     ),
     Mutant(
         "a call that is over before its program",
         "supervisor/agent/calls/calls.py",
-        "            if opened.is_outward and (end.task or opened.live or left):\n",
-        "            if opened.is_outward and (end.task or left):\n",
+        "            if opened.is_outward and (task or opened.live or left):\n",
+        "            if opened.is_outward and (task or left):\n",
         (
             f"{SHIMS}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
             f"{BACKGROUND}::test_an_attempt_killed_while_it_runs_leaves_it_in_doubt",
@@ -500,8 +500,8 @@ MUTANTS = (
     Mutant(
         "far sides that are asked one after another",
         "supervisor/agent/calls/outward.py",
-        "tuple(pool.map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
-        "tuple(map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
+        "tuple(pool.map(self._with_facts, call.outward[:FACTS_AT_ONCE]))",
+        "tuple(map(self._with_facts, call.outward[:FACTS_AT_ONCE]))",
         (f"{ISOLATION}::test_a_call_that_does_several_things_outside_waits_for_all_far_sides_at_once",),
     ),
     Mutant(
@@ -570,7 +570,7 @@ MUTANTS = (
     Mutant(
         "a runner whose own options hide its command",
         "agents/outward/shell/runners.py",
-        '        while at < len(words) and words[at].startswith("-") and name in _BEFORE:\n',
+        '        while at < len(words) and words[at].startswith("-") and name in BEFORE:\n',
         '        while at < len(words) and words[at].startswith("-") and name in ():\n',
         (f"{OUTWARD}/test_corpus.py::test_every_command_of_the_corpus_has_its_class",),
     ),
@@ -651,8 +651,35 @@ MUTANTS = (
     Mutant(
         "an option that leads elsewhere, not seen",
         "agents/outward/targets/http.py",
-        "request.unseen or request.mail or request.elsewhere",
-        "request.unseen or request.mail",
+        "request.unseen or request.sends_email or request.elsewhere",
+        "request.unseen or request.sends_email",
         ("tests/agents/outward/test_corpus.py::test_every_command_of_the_corpus_has_its_class",),
+    ),
+    Mutant(
+        "what ends below a call is on record before that call",
+        "supervisor/agent/calls/calls.py",
+        "(*self._unwritten_before(opened.beat, opened.n), opened.unwritten, *events)",
+        "(opened.unwritten, *events)",
+        (
+            "tests/supervisor/test_subagent_calls.py::test_a_call_is_on_record_after_the_one_around_it_also_where_that_waits_for_its_outcome",
+        ),
+    ),
+    Mutant(
+        "what reaches outside is on record before the call around it",
+        "supervisor/agent/calls/calls.py",
+        "            self._beats.append(*self._unwritten_before(beat.number, n), intent)\n",
+        "            self._beats.append(intent)\n",
+        (
+            "tests/supervisor/test_subagent_calls.py::test_a_call_is_on_record_after_the_one_around_it_also_where_that_waits_for_its_outcome",
+        ),
+    ),
+    Mutant(
+        "what a sub-agent worked for is not on record when it ends",
+        "supervisor/agent/calls/calls.py",
+        " and not self._was_long(opened)",
+        "",
+        (
+            "tests/supervisor/test_subagent_calls.py::test_a_call_that_is_dear_to_do_again_is_on_record_when_its_agent_is_told",
+        ),
     ),
 )

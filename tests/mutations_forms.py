@@ -4,6 +4,7 @@ from tests.mutations import Mutant
 
 CORPUS = "tests/agents/outward/test_corpus.py::test_every_command_of_the_corpus_has_its_class"
 COMMANDS = "tests/core/test_passwords.py"
+SHELL = "tests/agents/outward/test_shim_decisions.py"
 FORMS = "tests/agents/outward/test_forms.py"
 
 MUTANTS = (
@@ -27,6 +28,55 @@ MUTANTS = (
         '        [A-Za-z]*) {client} "$@" ;;\n',
         "",
         (f"{FORMS}::test_a_first_word_that_is_no_command_goes_to_the_client",),
+    ),
+    Mutant(
+        "a second word that acts, let through by a shim",
+        "agents/outward/inside.py",
+        'outside = {f"{first}:{second}" for first, second in pairs}',
+        "outside = set[str]()",
+        (SHELL,),
+    ),
+    Mutant(
+        "an alias, a command that stays inside for a shim",
+        "agents/outward/inside.py",
+        "    if commands is not None:",
+        "    if commands is not None and False:",
+        (SHELL,),
+    ),
+    Mutant(
+        "an option with a value, a word of its own for a shim",
+        "agents/outward/inside.py",
+        "reduce(frozenset.__and__, sets)",
+        "reduce(frozenset.__or__, sets)",
+        (SHELL,),
+    ),
+    Mutant(
+        "a .config/curlrc that sends, not looked for by a shim",
+        "agents/outward/inside.py",
+        '(".curlrc", "curlrc", ".config/curlrc")',
+        '(".curlrc", "curlrc")',
+        (f"{SHELL}::test_a_file_of_options_makes_every_call_one_to_ask_about",),
+    ),
+    Mutant(
+        "a .config/curlrc that sends, local",
+        "agents/outward/targets/http.py",
+        'if not given.get("XDG_CONFIG_HOME"):',
+        "if False:",
+        (f"{FORMS}::test_a_file_of_options_that_sends_makes_every_call_outward",),
+    ),
+    Mutant(
+        "a file of options that sends, not looked for by a shim",
+        "agents/outward/shims.py",
+        "if files := inside.FILES.get(program):",
+        'if files := inside.FILES.get(f"no {program}"):',
+        (SHELL,),
+    ),
+    Mutant(
+        "a method that changes something, let through by a shim",
+        "agents/outward/shims.py",
+        '        X:*) {client} "$@" ;;\n',
+        "        X:*) first= ;;\n",
+        (SHELL,),
     ),
     Mutant(
         "a query that lies in a file, not read",

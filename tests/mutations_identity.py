@@ -89,8 +89,8 @@ MUTANTS = (
     Mutant(
         "a step that is not known below a cleaned environment",
         "supervisor/socket/server.py",
-        "        if mark in self._steps or not self._firsts or not pid:\n",
-        "        if True:\n",
+        '        marks = [self._firsts.get(each, "") for each in above]\n',
+        "        marks = [mark]\n",
         (f"{GUARDED}::test_a_recorded_step_eats_no_later_call_like_one_of_its_own[cleaned]",),
     ),
     Mutant(

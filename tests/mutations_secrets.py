@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         "secret texts: a text that got a key stays in the saves as it was",
         FILES,
-        "            self._drop(path)\n            if self._keep_apart(path, key.told):\n",
-        "            if self._keep_apart(path, key.told):\n",
+        "            self._drop(path)\n            if self._keep_apart(path, key.file_stat):\n",
+        "            if self._keep_apart(path, key.file_stat):\n",
         (f"{CONTENTS}::test_a_file_that_gets_a_key_leaves_the_saves_until_the_key_is_gone",),
     ),
     Mutant(
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "secret texts: the next save that goes by hints forgets the kind",
         "workspace/capture/hints.py",
-        'rules.kind_kept_apart(left.why) or ""',
+        'rules.apart_kind(left.why) or ""',
         '""',
         (f"{CONTENTS}::test_a_file_that_gets_a_key_leaves_the_saves_until_the_key_is_gone",),
     ),

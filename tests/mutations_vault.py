@@ -4,8 +4,72 @@ from tests.mutations import Mutant
 
 WORKSPACE = "tests/workspace"
 VAULT = f"{WORKSPACE}/test_vault.py"
+GONE = f"{WORKSPACE}/test_submodules_gone.py"
 
 MUTANTS = (
+    Mutant(
+        "a pack that another is about to publish is removed",
+        "workspace/compact/repack.py",
+        "    if not rooms_in_use(folder.parent.parent) and",
+        "    if",
+        (f"{VAULT}::test_a_pack_that_another_is_about_to_publish_is_not_taken_for_dead",),
+    ),
+    Mutant(
+        "versions of a secret are never stored against each other",
+        "workspace/capture/saver.py",
+        "        special_secrets.consolidate(self.private)\n",
+        "",
+        (f"{WORKSPACE}/test_secrets_removal.py::test_many_versions_of_a_secret_take_little_room",),
+    ),
+    Mutant(
+        "saves of before that are another store's are moved",
+        "operations/gc/vaults.py",
+        "_run_of(name) in known\n",
+        "_run_of(name)\n",
+        (f"{VAULT}::test_saves_of_before_of_another_stores_runs_stay_for_its_vault",),
+    ),
+    Mutant(
+        "a submodule's objects are not brought in",
+        "workspace/capture/save.py",
+        "        tips += [Tips(each.git_dir, each.git_dir, list(each.needs), None, known) for each in inner]\n",
+        "        wanted_of, inner = inner, []\n",
+        (f"{GONE}::test_a_submodules_repository_comes_back",),
+    ),
+    Mutant(
+        "nothing keeps what a submodule needs",
+        "workspace/capture/special/modules.py",
+        "    if not needed:\n",
+        "    if True:\n",
+        (f"{GONE}::test_gc_and_thinning_keep_what_submodules_need",),
+    ),
+    Mutant(
+        "a submodule's objects count as bytes of saves",
+        "workspace/compact/prune.py",
+        '        oids.update(refs.list_refs(git_dir, "refs/").values())\n',
+        "        pass\n",
+        (f"{GONE}::test_what_a_submodule_has_is_not_counted_as_bytes_of_saves",),
+    ),
+    Mutant(
+        "a worktree without its .git gets a repository of its own",
+        "workspace/restore/revive.py",
+        "    if home == own:\n",
+        "    if True:\n",
+        (f"{GONE}::test_a_worktree_is_tied_to_its_repository_again",),
+    ),
+    Mutant(
+        "a new folder gets plain files when the repository of a save is gone",
+        "workspace/restore/restore.py",
+        "    plain = not held.meta.head or held.meta.shadow\n",
+        "    plain = place.shadow or not held.meta.head or held.meta.shadow\n",
+        (f"{GONE}::test_a_new_folder_is_a_repository_also_when_that_of_the_save_is_gone",),
+    ),
+    Mutant(
+        "a submodule comes back wherever a save says",
+        "workspace/restore/revive.py",
+        "        if modules.is_in(place.common_dir, module.git_dir) and",
+        "        if",
+        (f"{GONE}::test_a_save_does_not_say_where_a_submodules_repository_goes",),
+    ),
     Mutant(
         "loose objects of the user's are not brought in",
         "workspace/vault/bring_in.py",
@@ -23,7 +87,7 @@ MUTANTS = (
     Mutant(
         "a pack that cannot be linked is not copied",
         "workspace/vault/bring_in.py",
-        "            self._copy_needed(tips)\n",
+        "            self._copy_needed()\n",
         "            pass\n",
         (f"{VAULT}::test_where_packs_cannot_be_linked_what_is_needed_is_copied",),
     ),

@@ -24,8 +24,8 @@ MUTANTS = (
     Mutant(
         "a secret in what was asked of a run is shown",
         "dashboard/run/request_words.py",
-        "    said = shorten(mask(says)[0], SAYS_CHARS)\n",
-        "    said = shorten(says, SAYS_CHARS)\n",
+        "    sentence = shorten(mask(says)[0], SAYS_CHARS)\n",
+        "    sentence = shorten(says, SAYS_CHARS)\n",
         (PENDING,),
     ),
     Mutant("any name leads to the page", "web/http/guard.py", "        self._check_host(request)\n", "", (GUARD,)),
@@ -186,7 +186,7 @@ MUTANTS = (
     Mutant(
         "what is kept may be as large as it likes",
         "web/http/cache.py",
-        "held <= KEPT_BYTES_MAX",
+        "held <= ANSWERS_BYTES_MAX",
         "True",
         (API,),
     ),
@@ -214,7 +214,7 @@ MUTANTS = (
     Mutant(
         "what was begun is done again",
         "dashboard/actions/once.py",
-        "                if asked is not None:\n",
+        "                if earlier is not None:\n",
         "                if done is not None:\n",
         (ONCE,),
     ),
@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         "another wish gets the first one's answer",
         "dashboard/actions/once.py",
-        "        if asked != wish:\n",
+        "        if earlier != wish:\n",
         "        if False:\n",
         (ONCE, API),
     ),

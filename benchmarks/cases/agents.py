@@ -32,6 +32,12 @@ TICKS_S = os.sysconf("SC_CLK_TCK")
 CLAUDE = ("claude", "2.1.325")
 SAMPLES = ROOT / "tests/agents/samples"
 OUTLAST = str(Path(sys.executable).with_name("outlast"))
+SHIMMED = {
+    "git status": 2.0,
+    "git stash push": 10.0,
+    "npm ls": 10.0,
+    "curl -X GET http://h": 10.0,
+}  # added ms, at most
 STREAMS = {
     "claude": "claude-2.1.325-transcript.jsonl",
     "codex": "codex-0.166-rollout.jsonl",
@@ -52,6 +58,7 @@ exec sleep 600
 def measure(bench: Bench) -> Section:
     section = Section("agents: their hooks, streams and resumes", ["", "measured", "beside"])
     measure_hooks(bench, section)
+    measure_shims(bench, section)
     measure_parsing(bench, section)
     measure_resume(bench, section)
     return section
@@ -168,6 +175,38 @@ def measure_hooks(bench: Bench, section: Section) -> None:
         Bar(f"agents: {name}, beside python -c pass", statistics.median(ratios[name]), HOOK_MAX, "×")
         for name in ("PreToolUse", "PostToolUse without a save", "PreToolUse, in a repository")
     ]
+
+
+# --- shims ------------------------------------------------------------------------------------------------------
+
+
+def measure_shims(bench: Bench, section: Section) -> None:
+    """What a shim adds to a call that surely stays inside, above a program that does nothing."""
+    from outlast.agents.outward import shims
+
+    folder = bench.folder("shims")
+    for text, most_ms in SHIMMED.items():
+        words, real = text.split(), folder / "real" / text.split()[0]
+        shim = folder / real.name
+        real.parent.mkdir(exist_ok=True)
+        if not shim.exists():
+            real.symlink_to("/bin/true")
+            script = shims.shim_script(real.name, str(real), sys.executable, os.devnull, folder=str(folder))
+            shim.write_text(script)
+            shim.chmod(0o755)
+        env = {"PATH": f"{folder}:{real.parent}", "HOME": str(folder)}
+        spent: dict[Path, list[float]] = {real: [], shim: []}
+        for _ in range(bench.rounds_of(full=200, quick=50)):
+            for program, times in spent.items():
+                started = time.perf_counter()
+                subprocess.run([program, *words[1:]], env=env, check=True)
+                times.append((time.perf_counter() - started) * 1e3)
+        bare_ms, added_ms = (
+            statistics.median(spent[real]),
+            statistics.median([a - b for a, b in zip(spent[shim], spent[real], strict=True)]),
+        )
+        section.rows.append([f"the shim of `{text}`", f"+{added_ms:.2f} ms", f"{number(bare_ms)} ms"])
+        section.bars.append(Bar(f"agents: the shim of `{text}`, added", added_ms, most_ms, "ms"))
 
 
 # --- streams ----------------------------------------------------------------------------------------------------

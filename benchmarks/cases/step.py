@@ -23,7 +23,7 @@ SLICES = {
 }
 WARM_UP = 60
 RATE_MIN = 0.85
-USER_CPU_ABOVE_RAW_MAX_US = 60
+USER_CPU_ABOVE_RAW_MAX_US = 40
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,9 @@ def measure(bench: Bench) -> Section:
     section.rows.append(
         ["disk of 1,000 beats", f"{disk['before'] / 1e6:.1f} MB, {disk['after'] / 1e6:.1f} MB consolidated"]
     )
+    section.rows.append(
+        ["links to the user's packs beside it", f"{disk['linked'] / 1e6:.1f} MB, which take no room"]
+    )
     brought = measure_bring_in(bench)
     for how, spent in brought.items():
         section.rows.append([f"history brought in, {how}", f"{number(statistics.median(spent))} ms"])
@@ -224,30 +227,34 @@ def measure_memory(bench: Bench) -> float:
 
 
 def measure_disk(bench: Bench) -> dict[str, float]:
-    """What beats of ten small edits leave on the disk, before and after consolidation; scaled to 1,000 beats."""
+    """What beats of ten small edits leave on the disk, before and after consolidation; scaled to 1,000 beats.
+
+    Beside it what the vault has by links alone. The whole vault counts, not only its packs.
+    """
     from outlast.workspace.compact.repack import consolidate
 
     place = bench.folder("disk")
     trees.make(place / "source", 1_000)
     way = trees.Hinted(place / "source")
     way.ready()
-    packs = way.saver.repo().packs
-    empty = used(packs)
+    vault = way.saver.repo().vault
+    empty = used(vault)
     beats = bench.pick(full=1_000, quick=200)
     for beat in range(beats):
         way.save(trees.edit(way.folder, 1_000, 10, str(beat)))
-    before = used(packs)
+    before = used(vault)
     started = time.perf_counter()
     consolidate(way.saver.repo(), grace_s=0.0)
     spent_s = time.perf_counter() - started
     consolidate(way.saver.repo(), grace_s=0.0)
-    after = used(packs)
+    after, linked = used(vault), used(vault, linked=True)
     way.close()
     shutil.rmtree(place)
     scale = 1_000 / beats
     return {
         "before": (before - empty) * scale,
         "after": (after - empty) * scale,
+        "linked": linked,
         "consolidating_s": spent_s * scale,
     }
 
@@ -302,8 +309,10 @@ def other_file_system(*_: object, **__: object) -> None:
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
-def used(folder: Path) -> int:
-    return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
+def used(folder: Path, *, linked: bool = False) -> int:
+    """The bytes that files take on the disk: ours, or those that are the user's as well."""
+    found = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    return sum(told.st_blocks * 512 for told in found if (told.st_nlink > 1) == linked)
 
 
 # --- bars ---

@@ -19,6 +19,7 @@ OutlastError
 │   ├── StoreRefused
 │   ├── StoreGone
 │   ├── StoreRewound
+│   ├── StoreUnreachable
 │   └── RunExists
 ├── SaveError             the files of a workspace cannot be saved or read back
 │   ├── SaveFailed
@@ -201,6 +202,12 @@ class StoreGone(StoreError):
 
 class StoreRewound(StoreError):
     """The journal has lost committed events: a deleted WAL or a restored backup."""
+
+
+class StoreUnreachable(StoreError):
+    """The server of the store does not let us in or does not answer. Nothing is known to be lost."""
+
+    exit_code = 2
 
 
 class RunExists(StoreError):

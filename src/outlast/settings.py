@@ -51,8 +51,11 @@ def words(text: str) -> tuple[str, ...]:
 
 def _place(text: str) -> None:
     scheme, separator, _ = text.partition("://")
-    if separator and scheme != "sqlite":
-        raise UsageError(f"no such kind of store: {scheme:.40}", hint="give a folder, or sqlite:///path")
+    if separator and scheme not in ("sqlite", "postgresql", "postgres"):
+        raise UsageError(
+            f"no such kind of store: {scheme:.40}",
+            hint="give a folder, sqlite:///path or postgresql://user@host/database",
+        )
     if "\0" in text:
         raise UsageError("a path cannot contain a NUL character", hint="give a folder, or sqlite:///path")
     try:
@@ -255,10 +258,10 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
     return Settings(found)
 
 
-def _may(said: Setting, own: object) -> bool:
+def _may(setting: Setting, own: object) -> bool:
     """Whether what a repository's file says counts: where it may only be stricter than what holds without it, if it is."""
-    stricter = _BY_NAME[said.name].repository.stricter
-    return stricter is None or stricter(said.value, own)
+    stricter = _BY_NAME[setting.name].repository.stricter
+    return stricter is None or stricter(setting.value, own)
 
 
 _warn: Callable[[BadSetting], None] | None = None
@@ -271,11 +274,11 @@ def tolerate(warn: Callable[[BadSetting], None] | None) -> None:
     For commands that only look or stop: an agent can write that file, and must not keep a person from using them.
     """
     global _warn
-    told: set[str] = set()
+    warned: set[str] = set()
 
     def once(error: BadSetting) -> None:
-        if str(error) not in told:
-            told.add(str(error))
+        if str(error) not in warned:
+            warned.add(str(error))
             assert warn is not None, "it is called where there is one"
             warn(error)
 
@@ -369,7 +372,7 @@ def variable(name: str) -> str:
 TIMING = "OUTLAST_TIMING"
 # Each has a `timing.py` with its durations.
 TIMED = (
-    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
+    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "inspect", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
 )  # fmt: skip
 _Timing = TypeVar("_Timing")
 _timings: dict[tuple[str, str], Any] = {}  # made once for each package and text
@@ -436,7 +439,7 @@ def _repository_file(folder: Path) -> Path | None:
 
 
 def _is_trusted(path: Path, folder: Path) -> bool:
-    """Whether a file above is not a stranger's, who could weaken how runs here are kept. Ours, root's, or of whoever owns this folder."""
+    """Whether a settings file above belongs to us, to root or to the folder's owner. Another user's could weaken how runs here are protected."""
     try:
         return path.stat().st_uid in (os.geteuid(), 0, folder.stat().st_uid)
     except OSError:
@@ -444,7 +447,7 @@ def _is_trusted(path: Path, folder: Path) -> bool:
 
 
 def _is_top_level(marker: Path) -> bool:
-    """Whether a repository ends here. An empty folder called `.git` is none, and hides no settings."""
+    """Whether this is the top level of a repository. An empty folder called `.git` does not count, and hides no settings."""
     return marker.is_file() or os.path.lexists(marker / "HEAD")
 
 
@@ -519,8 +522,8 @@ def _convert(key: Key, value: object, origin: str, *, strict: bool) -> object:
     except msgspec.ValidationError as error:
         raise BadSetting(f"{given} is invalid: {error}", hint=hint) from None
     except UsageError as error:
-        said = f"--{key.name}: {error}" if origin == _FLAG else f"{given} is invalid: {error}"
-        raise BadSetting(said, hint=error.hint) from None
+        problem = f"--{key.name}: {error}" if origin == _FLAG else f"{given} is invalid: {error}"
+        raise BadSetting(problem, hint=error.hint) from None
     if key.at_least is not None and not (isinstance(converted, int | float) and converted >= key.at_least):
         raise BadSetting(f"{given} must be at least {key.at_least:,}", hint=hint)
     if key.at_most is not None and not (isinstance(converted, int | float) and converted <= key.at_most):

@@ -10,6 +10,7 @@ from outlast.agents.events import TaskEnd, ToolEnd
 from tests.agents.agent_under_outlast import Under
 from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Call, History, Script, Step, bash
+from tests.support.environment import ROOT
 from tests.support.processes import wait_for
 
 
@@ -20,14 +21,18 @@ def in_background(world: AgentWorld, name: str, first: str, flags: str = "") -> 
             return Call("Bash", {"command": command, "run_in_background": True, "description": "it"})
         case "kimi-code":
             return Call("Bash", {"command": command, "run_in_background": True, "description": "it"})
+        case "kimi-cli":
+            return Call("Shell", {"command": command, "run_in_background": True, "description": "it"})
         case "codex":
             return Call("exec_command", {"cmd": command, "yield_time_ms": 300})
         case _:
             return Call("run_shell_command", {"command": command, "is_background": True})
 
 
+SAMPLES = ROOT / "tests/agents/samples"
 CAMPAIGN = pytest.mark.campaign
 KIMI = pytest.param(("kimi-code", None), marks=CAMPAIGN, id="kimi-code")
+KIMI_CLI = pytest.param(("kimi-cli", "1.51.0"), marks=CAMPAIGN, id="kimi-cli")
 GEMINI = pytest.param(("gemini", None), marks=CAMPAIGN, id="gemini")
 CLAUDE, CODEX = ("claude", "2.1.325"), ("codex", None)
 
@@ -36,13 +41,16 @@ def of_bg(under: Under) -> list[str]:
     return [effect["state"] for effect in under.effects() if "/act/blind/bg" in effect["name"]]
 
 
-@pytest.mark.parametrize("under", [CLAUDE, CODEX, KIMI, GEMINI], indirect=True, ids=lambda agent: agent[0])
+@pytest.mark.parametrize(
+    "under", [CLAUDE, CODEX, KIMI, KIMI_CLI, GEMINI], indirect=True, ids=lambda agent: agent[0]
+)
 def test_killed_before_it_reached_outside_it_is_in_doubt_and_the_agent_is_told(under: Under) -> None:
     world, seen = under.world, []
     here = Step("First.", (in_background(world, under.name, "sleep 300"),))
     world.model.script = Script([here, Step("Meanwhile.", (bash("touch begun; sleep 300"),))])
     process = under.start()
     wait_for((world.work / "begun").exists, what="the second call", limit_s=60)
+    wait_for(lambda: under.shown()["beats"] >= 1, what="the end of the first beat", limit_s=60)
     under.kill_all(process)
     assert of_bg(under) == ["in_doubt"]
 
@@ -58,7 +66,7 @@ def test_killed_before_it_reached_outside_it_is_in_doubt_and_the_agent_is_told(u
     assert world.performed() == []
 
 
-@pytest.mark.parametrize("under", [CLAUDE, KIMI], indirect=True, ids=lambda agent: agent[0])
+@pytest.mark.parametrize("under", [CLAUDE, KIMI, KIMI_CLI], indirect=True, ids=lambda agent: agent[0])
 def test_killed_when_it_had_happened_the_agent_is_told_that_it_did(under: Under) -> None:
     """Both tell their model that nobody knows whether what ran in the background was completed."""
     world, seen = under.world, []
@@ -81,7 +89,7 @@ def test_killed_when_it_had_happened_the_agent_is_told_that_it_did(under: Under)
 
 @pytest.mark.parametrize(
     "under",
-    [CLAUDE, pytest.param(CODEX, marks=CAMPAIGN, id="codex"), KIMI],
+    [CLAUDE, pytest.param(CODEX, marks=CAMPAIGN, id="codex"), KIMI, KIMI_CLI],
     indirect=True,
     ids=lambda agent: agent[0],
 )
@@ -197,6 +205,51 @@ def test_claudes_hook_names_it_too() -> None:
         json.dumps({**told, "tool_response": {"stdout": "", "backgroundTaskId": "b1"}}).encode()
     )
     assert [event.task for event in hook.events if isinstance(event, ToolEnd)] == ["b1"]
+
+
+def kimi_hook(agent: str, output: str) -> list[str]:
+    kind = registry.by_name(agent)
+    assert kind is not None
+    told = {
+        "hook_event_name": "PostToolUse",
+        "tool_call_id": "c1",
+        "tool_name": "Bash",
+        "tool_output": output,
+    }
+    hook = kind.cli.hook(json.dumps(told).encode())
+    return [event.task for event in hook.events if isinstance(event, ToolEnd)]
+
+
+def test_kimi_clis_hook_names_it_too() -> None:
+    """It has the text of a Python object, not the words of the result."""
+    told = [json.loads(line) for line in (SAMPLES / "kimi-cli-1.51.0-hooks.jsonl").read_bytes().splitlines()]
+    [left] = [
+        each
+        for each in told
+        if each["hook_event_name"] == "PostToolUse" and each["tool_input"].get("run_in_background")
+    ]
+    assert kimi_hook("kimi-cli", left["tool_output"]) == ["bash-x84zsv3x"]
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "completed"])
+@pytest.mark.parametrize("description", ["d", "two\nlines: of it", "x" * 5_000])
+def test_kimis_task_is_named_whatever_its_description_and_its_status(description: str, status: str) -> None:
+    words = f"task_id: bash-b\npid: 5\ndescription: {description}\nstatus: {status}\n"[:2_000]
+    assert kimi_hook("kimi-code", words) == ["bash-b"]
+    words = f"task_id: bash-b\nkind: bash\nstatus: {status}\ndescription: {description}\n"
+    returned = f"is_error=False output={words!r} message='Background task started.' display=[]"[:2_000]
+    assert kimi_hook("kimi-cli", returned) == ["bash-b"]
+
+
+@pytest.mark.parametrize(("code", "wanted"), [(7, 7), (137, 137), (-9, 137)])
+@pytest.mark.parametrize("name", ENDED)
+def test_its_end_tells_its_exit_code_and_a_signal_as_a_shell_does(name: str, code: int, wanted: int) -> None:
+    kind = registry.by_name(name)
+    assert kind is not None
+    told = wanted if name == "claude" else code
+    lines = [line.replace("STATUS", "failed").replace("CODE", str(told)).encode() for line in ENDED[name]]
+    [end] = [event for line in lines for event in kind.transcript.parse(line) if isinstance(event, TaskEnd)]
+    assert (end.ok, end.code) == (False, wanted)
 
 
 def test_words_of_a_command_that_only_look_like_it_do_not_count_elsewhere() -> None:

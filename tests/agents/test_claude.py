@@ -108,7 +108,9 @@ def test_hooks_tell_calls_before_and_after() -> None:
     given = RAW(b'{"file_path": "/home/user/project/hello.txt", "content": "hello\\n"}')
     assert told[3] == Hook("pre", (ToolStart(written, "Write", given),))
     assert told[4] == Hook("post", (ToolEnd(written, True, "hello\n"),))
-    assert told[5] == Hook("other", (BatchEnd(),))
+    response = json.loads(lines[5])["tool_calls"][0]["tool_response"]
+    batch = (ToolStart(written, "Write", given), ToolEnd(written, True, response, sure=False), BatchEnd())
+    assert told[5] == Hook("other", batch, ends_batch=True)
     assert told[12] == Hook(
         "post", (ToolEnd("toolu_f023545e200b4506b47db8", False, "Exit code 3\nbad", code=3),)
     )

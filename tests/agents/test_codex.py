@@ -81,6 +81,14 @@ def test_a_rollout_tells_exactly_what_happened() -> None:
     ]
 
 
+def test_a_hook_of_a_sub_agent_is_of_its_lane_and_names_no_session_of_the_run() -> None:
+    lines = (SAMPLES / "codex-0.166-hooks.jsonl").read_bytes().splitlines()
+    ours = [ME.cli.hook(json.dumps(json.loads(line) | {"agent_id": "a1"}).encode()) for line in lines]
+    events = [event for hook in ours for event in hook.events]
+    assert {type(event) for event in events} == {ToolStart, ToolEnd, BatchEnd}
+    assert {event.lane for event in events if isinstance(event, ToolStart | ToolEnd | BatchEnd)} == {"a1"}
+
+
 def test_a_call_is_called_by_the_same_name_in_its_hook_and_in_the_rollout() -> None:
     lines = (SAMPLES / "codex-0.166-hooks.jsonl").read_bytes().splitlines()
     hooks = [ME.cli.hook(line) for line in lines]

@@ -123,6 +123,8 @@ def test_killed_in_its_work_the_agent_goes_on_in_its_session_and_nothing_is_paid
     world.model.script = Script(steps)
     process = loop.start()
     wait_for(lambda: world.model.hanging or None, what="the second response", limit_s=90)
+    # What a transcript tells is on record some 50 ms after the model is asked again; until then it is the beat in flight.
+    wait_for(lambda: world.summary(f"{loop.script}: work 7").state.beats or None, what="the first beat")
     kill_at_once(list(world.processes()), wait=True)
     before, _ = process.communicate()
     code, said = loop.run()

@@ -128,6 +128,53 @@ def test_kimi_names_it_last() -> None:
     assert by_hook("kimi-cli", hook) == (False, True, 128)
 
 
+def kimi_cli_hook(said: str) -> list[AgentEvent]:
+    known = registry.by_name("kimi-cli")
+    assert known is not None
+    hook = {"hook_event_name": "PostToolUse", "tool_name": "Shell", "tool_call_id": "c", "tool_output": said}
+    return list(known.cli.hook(json.dumps(hook).encode()).events)
+
+
+def test_kimi_clis_hook_comes_after_a_failure_as_after_a_success() -> None:
+    told = [
+        by_hook("kimi-cli", each)
+        for each in lines("kimi-cli-1.51.0-hooks.jsonl")
+        if each["hook_event_name"] == "PostToolUse"
+    ]
+    ok = (True, True, None)
+    assert told == [ok, ok, (False, True, 3), (False, True, 137), ok, ok]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("is_error=False output='' message='Wrote it.' display=[] extras=None", "Wrote it."),
+        ("is_error=False output='it\\'s \"a\"\\n\\x07\\u200b' message='Done.' display=[]", "it's \"a\"\n\x07\u200b"),
+        ('is_error=False output="it\'s \\ud800 cut off \\x0', "it's ? cut off x0"),
+        ("is_error=False output=[TextPart(type='text', text='hi')] message='m'",
+         "is_error=False output=[TextPart(type='text', text='hi')] message='m'"),
+        ("is_error=True output='' message='Command failed with exit code: 3.' display=[", "Command failed with exit code: 3."),
+        ("is_error=True output='is_error=False output=' message='rejected' display=[", "is_error=False output=\nrejected"),
+    ],
+)  # fmt: skip
+def test_the_words_of_kimi_clis_hook_are_those_of_the_call(said: str, wanted: str) -> None:
+    [end] = kimi_cli_hook(said)
+    assert isinstance(end, ToolEnd)
+    assert (end.ok, end.output) == ("=False" in said[:14], wanted)
+
+
+@pytest.mark.parametrize(
+    "said", ["", "hello", "is_error=True output='aaa", "is_error=True output='' message='Command failed", "is_error=True output=["]
+)  # fmt: skip
+def test_words_of_kimi_clis_hook_that_do_not_tell_how_its_call_ended_tell_nothing(said: str) -> None:
+    assert kimi_cli_hook(said) == []
+
+
+@pytest.mark.parametrize("said", ["Command failed with exit code: -9.", "Command killed by timeout (60s)"])
+def test_what_kimi_says_of_a_command_that_was_killed_is_a_signal(said: str) -> None:
+    assert exit_codes.kimi(f"out\n{said}") == 137
+
+
 @pytest.mark.parametrize("read", [exit_codes.claude, exit_codes.kimi, exit_codes.codex, exit_codes.gemini])
 @pytest.mark.parametrize(
     "output", ["", "x", "Exit", "exit code", "\n" * 20_000, "9" * 20_000, "Exit code " * 5_000]

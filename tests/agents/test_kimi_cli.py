@@ -205,7 +205,7 @@ def test_endings() -> None:
     assert ME.transcript.ending(-9, b"", b"").ending == "crashed"
 
 
-test_no_input_makes_it_fail = checks.hostile(AGENT, WIRE, "kimi-code-2.1.0-hooks.jsonl")
+test_no_input_makes_it_fail = checks.hostile(AGENT, WIRE, "kimi-cli-1.51.0-hooks.jsonl")
 
 
 @pytest.fixture

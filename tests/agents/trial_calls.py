@@ -72,9 +72,11 @@ class Calls:
 
     def look(self, task: Task, settle: str) -> Call:
         """What outlast asks of an agent: look, then say what was found."""
+        # aider asks its model again only where what it ran has failed.
+        undone = "echo it did not happen" + ("; exit 1" if self._plan.agent == "aider" else "")
         return bash(
             f"if {self._found(task)}; then {settle} --happened && {_says('done', task)}; "
-            f"else {settle} --did-not && echo it did not happen; fi"
+            f"else {settle} --did-not && {undone}; fi"
         )
 
     def another(self, task: Task, settle: str) -> Call:

@@ -5,6 +5,7 @@ Of outlast it asks only what it claims."""
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 from tests.agents.agent_under_outlast import Under
 from tests.agents.trial_plan import INPUT_TOKENS, Plan
 
+NAME = re.compile(r"x\d+n\d+e")
 ESTIMATED = ("aider", "mini-swe-agent")  # their tokens are a guess, or not told
 
 
@@ -58,7 +60,8 @@ def evidence(plan: Plan, under: Under) -> Evidence:
     return Evidence(
         performed=[act.identity for act in world.performed()],
         effects=under.effects(),
-        ran=log.read_text().split() if log.exists() else (),
+        # A shell that is killed between a name and its newline leaves two on a line.
+        ran=NAME.findall(log.read_text()) if log.exists() else (),
         written=frozenset(path.stem for path in world.work.glob("*.txt")),
         spent=spent["input"] + (spent["cache_read"] if plan.agent != "claude" else 0),
         begun=len(paid),

@@ -174,4 +174,7 @@ def _take(seen: Seen, text: str, task: Task) -> None:
     seen.known = known or "lost"
     found, other = _SETTLE.search(text), _ANOTHER.search(text)
     seen.settle = found[1] if found else seen.settle
-    seen.another = other[2] if other and task.name not in other[1] else ""
+    if other and task.name not in other[1]:
+        seen.another = other[2]
+    elif seen.known != "lost":  # else the saying so was cut off
+        seen.another = ""

@@ -1,8 +1,10 @@
 """What a person reads names the thing: the command of a call, what changed, what was left out, how many, since when."""
 
 import json
+import re
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -235,3 +237,14 @@ def test_no_rate_is_told_of_a_life_of_two_seconds(cli: Cli) -> None:
         units = cli.ok("budget", run, "--json").json["units"]
         [tokens] = [unit for unit in units if unit["unit"] == "tokens"]
         assert (tokens["per_hour"] is not None) == told
+
+
+def test_the_name_of_a_task_stands_in_every_message_as_it_is() -> None:
+    """Not in Python's quotes, as nowhere else."""
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in Path(outlast.__file__).parent.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r"\btask \{[^}]*!r\}", line)
+    ]
+    assert found == []

@@ -162,7 +162,8 @@ def test_where_the_repository_is_gone_too_both_come_back(tree: Tree, linked: Tre
     shutil.rmtree(tree.folder / ".git")
     tree.cli.ok("restore", "1411")
     assert picture(linked) == wanted
-    assert (linked.folder / ".git").is_dir()
+    assert (linked.folder / ".git").is_file(), "it is a worktree of that repository, as before"
+    assert (tree.folder / ".git").is_dir()
 
 
 def test_a_branch_that_moved_on_is_moved_back_only_by_force(tree: Tree, linked: Tree) -> None:

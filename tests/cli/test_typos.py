@@ -122,7 +122,7 @@ LINES = [
     ("--json ls", "no such option: --json", "put it after the command: `outlast ls --json`"),
     ("run claude --verbose", "unexpected argument: claude", "put `--` before the command: "),
     ("run --taks t -- true", "no such option: --taks", "did you mean --task? "),
-    ("--store http://there ls", "--store: no such kind of store: http", "give a folder, or sqlite:///path"),
+    ("--store http://there ls", "--store: no such kind of store: http", "give a folder, sqlite:///path or postgresql://"),
 ]  # fmt: skip
 
 
@@ -159,6 +159,47 @@ def test_whatever_else_is_missing_a_mistyped_option_is_what_is_complained_of(
         said, hint = capsys.readouterr().err.splitlines()
         assert said == f"error: no such option: {option}x", words
         assert hint.startswith(f"hint: did you mean {option}? "), words
+
+
+def _outcome(words: list[str], capsys: pytest.CaptureFixture[str]) -> object:
+    """What a line is read as, or what is complained of."""
+    try:
+        found = vars(main.parser().parse_args(words))
+        return found | {"rest": list(found.get("rest") or ())}
+    except SystemExit as ended:
+        return ended.code, capsys.readouterr().err
+
+
+def _command_words(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    yield list(words)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                yield from _command_words(child, (*words, name))
+
+
+def test_two_dashes_with_nothing_after_them_change_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in _command_words(main.parser()):
+        assert _outcome([*words, "--"], capsys) == _outcome(words, capsys), words
+
+
+def test_after_two_dashes_nothing_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for before, after in [
+        (["--", "ls", "--json"], ["ls", "--json"]),
+        (["--project", "--", "--", "ls"], ["--project", "--", "ls"]),  # the first is the folder's name
+        (["service", "--", "status"], ["service", "status"]),
+        (["show", "--json", "--", "1411"], ["show", "1411", "--json"]),
+    ]:
+        assert _outcome(before, capsys) == _outcome(after, capsys), before
+    for words, said in [
+        (["ls", "--", "x"], "unexpected argument: x"),
+        (["ls", "--", "--json"], "unexpected argument: --json"),
+        (["ls", "--", "--"], "unexpected argument: --"),
+        (["ls", "--frob", "--", "x"], "no such option: --frob"),
+        (["show", "a", "--", "--json"], "unexpected argument: --json"),
+    ]:
+        assert f"error: {said}\n" in str(_outcome(words, capsys)[1]), words  # type: ignore[index]
+    assert main.parser().parse_args(["show", "--", "--json"]).run == "--json"
 
 
 def test_every_word_of_another_program_leads_to_a_command_of_ours() -> None:

@@ -60,7 +60,7 @@ ALL: tuple[ev.AnyEvent, ...] = (
     ev.EffectFailed(at=AT, beat=1, n=3, error="403", final=True),
     ev.EffectInDoubt(at=AT, beat=1, n=3, evidence="reset", asks=True),
     ev.EffectSettled(at=AT, beat=1, n=3, finding="did_not", by="ada", result=payload(), evidence="looked"),
-    ev.AttemptStarted(at=AT, epoch=4, host="h", pid=5, boot_id="b", version="0.1", code="c0de", command=("a", "b"), launch=payload('{"argv":["a"]}'), reserved=USAGE, uptime_s=7, finishes=True, guarded=True, within="r0"),
+    ev.AttemptStarted(at=AT, epoch=4, host="h", pid=5, boot_id="b", version="0.1", code="c0de", command=("a", "b"), launch=payload('{"argv":["a"]}'), reserved=USAGE, uptime_s=7, finishes=True, guarded=True, within="r0", host_id="h0"),
     ev.AttemptEnded(at=AT, epoch=4, status="interrupted", cause="crash", evidence="e", exit_code=3, wanted=True, progress=True, spent=USAGE, ended_well=True),
     ev.SaveMade(at=AT, kind="emergency", commit="c", ref="r", beat=2, reason="why", left_out=("big",)),
     ev.SessionKnown(at=AT, session=SessionMark("codex", "s2", "/u", 20, "ee")),

@@ -21,8 +21,6 @@ from tests.support.environment import ROOT
 from tests.support.loopdisk import LoopDisk
 
 LIMIT_S = 180.0
-STOP_S = 0.5
-STOP_TRIES = 20
 
 
 def _start(*words: str, stdin: int | None = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
@@ -83,11 +81,8 @@ class Worker:
         """Wait until it stopped itself, for the first time or once more; False when it ended instead."""
         processes.wait_for(lambda: self._ended() or self._stops, LIMIT_S, "the worker to stop")
         self._stops = 0
-        return self._is_stopped()
-
-    def _is_stopped(self, limit_s: float = LIMIT_S) -> bool:
         processes.wait_for(
-            lambda: self._ended() or processes.state(self.pid) == "T", limit_s, "the worker to stop"
+            lambda: self._ended() or processes.state(self.pid) == "T", LIMIT_S, "the worker to stop"
         )
         return not self._ended()
 
@@ -96,18 +91,8 @@ class Worker:
         return self._process.poll() is not None
 
     def stop(self) -> bool:
-        """Stop it and its gits, wherever they are; False when it has ended.
-
-        One that waits for its child to begin cannot be stopped while the child is, so it is tried again.
-        """
-        for _ in range(STOP_TRIES):
-            if self._ended():
-                return False
-            os.killpg(self.pid, signal.SIGSTOP)
-            with contextlib.suppress(TimeoutError):
-                return self._is_stopped(STOP_S)
-            self.go_on()
-        raise TimeoutError("the worker does not stop")
+        """Stop it and its gits, wherever they are; False when it has ended."""
+        return not self._ended() and processes.stop_group(self.pid)
 
     def go_on(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -148,12 +133,12 @@ class Judge:
         self._process = _start("judge", stdin=subprocess.PIPE)
         self.cuts = 0
 
-    def lost(self, job: Job, told: tuple[Told, ...], *, whole: bool = False) -> str:
+    def lost(self, job: Job, told: tuple[Told, ...], *, whole: bool = False, mended: bool = False) -> str:
         """Cut now; empty when everything told is there, else what is wrong."""
         self.cuts += 1
         cut = self._disk.cut()
         try:
-            return self._ask(Question(job, str(cut), told, whole))
+            return self._ask(Question(job, str(cut), told, whole, mended))
         finally:
             self._disk.forget(cut)
 

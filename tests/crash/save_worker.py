@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import os
 import shutil
@@ -25,20 +26,24 @@ from typing import Any
 import msgspec
 
 from outlast import faults
+from outlast.store import locks
 from outlast.store.local import Local
 from outlast.workspace import saves
 from outlast.workspace.capture import saver as capture_saver
 from outlast.workspace.capture.special import secrets as special_secrets
-from outlast.workspace.git import command, objects, packs, refs, trees
+from outlast.workspace.git import command, objects, packs, refs, rooms, trees
 from outlast.workspace.git.reader import ObjectReader
-from outlast.workspace.restore import restore
+from outlast.workspace.restore import power_cut, restore
 from outlast.workspace.types import Purpose
 
 RUN = "therun"
 SECRET = ".env"
+MODULE = "mod"
 STOPS = b"stops"
 KINDS = ("plain", "sha256", "linked", "shadow")
-OPERATIONS = ("fsync", "rename", "replace", "unlink", "symlink", "mkdir", "rmdir", "write")
+# Where the objects of the user's lie, and how they come into the vault.
+SOURCES = ("packed", "copied", "module", "reftable")
+OPERATIONS = ("fsync", "link", "rename", "replace", "unlink", "symlink", "mkdir", "rmdir", "write")
 _write = os.write  # itself, also where operations are counted
 _CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 
@@ -89,6 +94,7 @@ class Question(msgspec.Struct, frozen=True):
     cut: str
     told: tuple[Told, ...]
     whole: bool = False  # also bring every save back, in place and elsewhere
+    mended: bool = False  # instead: the repository itself is whole when the next attempt has looked at it
 
 
 # -- a folder and work in it -----------------------------------------------------------------------------------------
@@ -111,9 +117,17 @@ def prepare(job: Job) -> None:
         _put(base / name, f"{name}\n")
     if job.kind != "shadow":
         form = "sha256" if job.kind == "sha256" else "sha1"
-        agent_git(base, "init", "-q", f"--object-format={form}", ".")
+        format_of_refs = ["--ref-format=reftable"] if job.kind == "reftable" else []
+        agent_git(base, "init", "-q", f"--object-format={form}", *format_of_refs, ".")
         agent_git(base, "add", ".")
         agent_git(base, "commit", "-qm", "beginning")
+    if job.kind == "module":
+        _put(Path(job.place) / "origin" / "m.txt", "module\n")
+        for words in (["init", "-q", "-b", "main", "."], ["add", "."], ["commit", "-qm", "module"]):
+            agent_git(Path(job.place) / "origin", *words)
+        words = ["submodule", "--quiet", "add", str(Path(job.place) / "origin"), MODULE]
+        agent_git(base, "-c", "protocol.file.allow=always", *words)
+        agent_git(base, "commit", "-qm", "with a module")
     if job.kind == "linked":
         agent_git(base, "worktree", "add", "-q", "-b", "side", str(job.folder))
     job.state.mkdir(exist_ok=True)
@@ -136,6 +150,13 @@ def work(job: Job, n: int) -> None:
         _put(folder / SECRET, f"API_KEY=round-{n}\n")
     if job.gits and job.kind != "shadow":
         (_edit, _commit, _stage, _merge)[n % 4](folder, n)
+    if job.kind in ("packed", "copied"):
+        agent_git(folder, "gc", "-q")
+    if job.kind == "module":
+        _put(folder / MODULE / "m.txt", f"committed in round {n}\n")
+        agent_git(folder / MODULE, "commit", "-qam", f"round {n}")
+        _put(folder / MODULE / "s.txt", f"staged in round {n}\n")
+        agent_git(folder / MODULE, "add", "s.txt")
 
 
 def _edit(folder: Path, n: int) -> None:
@@ -170,7 +191,7 @@ def listing(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_file() and name.partition("/")[0] not in (".git", SECRET):
+        if path.is_file() and name != SECRET and ".git" not in name.split("/"):
             found[name] = _digest(path.read_bytes())
     return found
 
@@ -197,6 +218,8 @@ def run_job(job: Job) -> None:
     """Work and save; each save is told after it returned, in one write."""
     for name in job.without:
         WITHOUT[name]()
+    if job.kind == "copied":
+        os.link = _as_on_another_file_system
     saver = job.saver()
     points = Points(job)
     faults.arm(points.met)
@@ -211,6 +234,10 @@ def run_job(job: Job) -> None:
         tell(msgspec.json.encode(Told(n, save.commit, save.ref, files, secrets)))
         _stop_if(job, "saved")
     saver.close()
+
+
+def _as_on_another_file_system(*_: object, **__: object) -> None:
+    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
 def tell(line: bytes) -> None:
@@ -331,7 +358,10 @@ def _answer(question: Question, back: int) -> None:
     said = "the judge died"
     try:
         _move_to(question)
-        check(question.job, question.told, whole=question.whole)
+        if question.mended:
+            check_mended(question.job, question.told)
+        else:
+            check(question.job, question.told, whole=question.whole)
         said = ""
     except BaseException:
         said = traceback.format_exc()
@@ -357,7 +387,8 @@ def _move_to(question: Question) -> None:
     boot = Path(question.cut) / "boot-id"
     boot.write_text("00000000-0000-0000-0000-000000000000\n")
     mount(str(boot), "/proc/sys/kernel/random/boot_id", _MS_BIND)
-    for name in ("tmp_outlast_*", "pack-*.keep"):
+    locks.boot_id.cache_clear()
+    for name in ("tmp_outlast_*", "pack-*.keep", f"{rooms.ROOMS}-*"):
         for path in Path(question.job.place).rglob(name):
             os.utime(path, (0, 0))  # what was being written just before a reboot is not young for ever
     os.chdir("/")
@@ -379,6 +410,32 @@ def check(job: Job, told: tuple[Told, ...], *, whole: bool = False, before: bool
     check_saves(job, (*told, numbered))
     if whole and told:
         check_restores(job, told)
+
+
+def check_mended(job: Job, told: tuple[Told, ...]) -> None:
+    """The user's git has all that HEAD, the branches and the index name, without the vault; HEAD is the save's or a later one."""
+    with contextlib.closing(job.saver()) as saver:
+        held = saves.read(saver.reader(), told[-1].commit, saver.repo().algo)
+        place = saver.repo()
+        files = (
+            place.git_dir / "HEAD",
+            place.common_dir / held.meta.branch,
+            place.common_dir / "packed-refs",
+        )
+        found = [path.read_bytes() for path in files if path.exists()]
+        said = power_cut.mend_repository(saver, held)
+        assert power_cut.mend_repository(saver, held) == "", "once is enough"
+    try:
+        agent_git(job.folder, "merge-base", "--is-ancestor", held.meta.head, "HEAD")
+        agent_git(job.folder, "status")
+        agent_git(job.folder, "write-tree")
+    except AssertionError as error:
+        error.add_note(f"shadow: {place.shadow}, found: {found}, mended: {said!r}")
+        raise
+    named = [line.split()[0] for line in agent_git(job.folder, "rev-list", "--objects", "HEAD").splitlines()]
+    named += [line.split()[1] for line in agent_git(job.folder, "ls-files", "-s").splitlines()]
+    for oid in dict.fromkeys(named):
+        agent_git(job.folder, "cat-file", "-p", oid)
 
 
 def check_saves(job: Job, told: tuple[Told, ...]) -> None:

@@ -188,12 +188,12 @@ def test_where_nothing_can_be_written_nothing_is_done(tmp_path: Path) -> None:
 def test_only_the_newest_of_a_week_are_kept_and_none_is_taken_that_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(once, "KEPT_MAX", 10)
+    monkeypatch.setattr(once, "RECORDS_MAX", 10)
     page = ActionPage(tmp_path)
     for number in range(12):
         page.once(f"n{number}", outcome, WISH)
         os.utime(page.path(f"n{number}"), (time.time() + number - 50,) * 2)
-    old = time.time() - Timing().pressed_kept_s - 5
+    old = time.time() - Timing().pressed_age_max_s - 5
     os.utime(page.path("n11"), (old, old))
 
     def act() -> Done:

@@ -52,9 +52,9 @@ TIMES_ELSEWHERE = {
     "supervisor/client/shim.py": {"LIMIT_S"},
     "chaos/witness/server.py": {"REQUEST_LIMIT_S"},
     # How coarse a file system's clock is: younger files may change again and look the same.
-    "workspace/repo.py": {"_YOUNG_NS"},
+    "workspace/repo.py": {"YOUNG_NS"},
     "workspace/git/packs.py": {"YOUNG_NS"},
-    "workspace/capture/stat_cache.py": {"YOUNG_NS"},
+    "workspace/capture/stat_cache.py": {"_COARSE_S", "_STEP_NS"},
     # Formats: the buckets of a histogram, the pieces of a chart, the key of a sort.
     "web/metrics.py": {"BUCKETS_S"},
     "dashboard/charts.py": {"PIECE_S"},
@@ -63,8 +63,15 @@ TIMES_ELSEWHERE = {
     "web/html/formats.py": {"MINUTE_S", "HOUR_S", "DAY_S"},
 }
 
+# Words that say neither what a thing is nor what it holds: no part of a name.
+EMPTY_WORDS = {"told", "kept", "asked", "said", "mail", "desk", "purse"}
+# By file: names that a recorded format fixes. A field of a struct keeps its key with `msgspec.field(name=...)` instead.
+FIXED_BY_A_FORMAT: dict[str, set[str]] = {}
+
 READS_ENVIRONMENT = {"settings", "store"}
 PRINTS = {"cli", "chaos"}
+WAITS = {"timeout", "timeout_s", "limit_s", "wait_s", "git_s"}
+WAITING = {"wait", "settimeout", "sleep", "acquire"}
 POLLS = {ROOT / "tests/support/processes.py"}  # the one bounded wait for a condition, which all others use
 
 ENVIRONMENT = {"os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv"}
@@ -247,6 +254,45 @@ def test_a_module_is_named_for_a_thing_or_a_command() -> None:
     ] == []
 
 
+def _names_in(tree: ast.Module) -> set[tuple[int, str]]:
+    """Every name that is given there, with its line: of a variable, a parameter, an attribute, a function, a class, an import."""
+    found: set[tuple[int, str | None]] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.ExceptHandler():
+                found.add((node.lineno, node.name))
+            case ast.MatchAs() | ast.MatchStar():
+                found.add((node.lineno, node.name))
+            case ast.MatchMapping():
+                found.add((node.lineno, node.rest))
+            case ast.arg():
+                found.add((node.lineno, node.arg))
+            case ast.Name(ctx=ast.Store()):
+                found.add((node.lineno, node.id))
+            case ast.Attribute(ctx=ast.Store()):
+                found.add((node.lineno, node.attr))
+            case ast.alias():
+                found.add((node.lineno, node.asname))
+    return {(line, name) for line, name in found if name}
+
+
+def _is_empty(name: str) -> bool:
+    """Whether one of its words, between underscores or capitals, is empty."""
+    return not EMPTY_WORDS.isdisjoint(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def test_a_name_says_what_it_holds() -> None:
+    """`told`, `kept`, `asked` and their like fit everything: a message, an answer, a file's state, what is left of a budget."""
+    found: list[str] = []
+    for source in python_files(PACKAGE):
+        file = str(source.path.relative_to(PACKAGE))
+        names = {(1, part) for part in source.path.relative_to(PACKAGE).with_suffix("").parts}
+        for line, name in sorted(names | _names_in(source.tree)):
+            if _is_empty(name) and name not in FIXED_BY_A_FORMAT.get(file, ()):
+                found.append(f"{file}:{line} {name}")
+    assert found == []
+
+
 def _times_in(source: Source) -> set[str]:
     """The names of a module's constants of time."""
     return {
@@ -263,6 +309,35 @@ def test_how_long_a_package_waits_stands_in_its_timing() -> None:
     """A constant of time in a module cannot be made shorter for a test, and says nothing of the others."""
     found = {str(source.path.relative_to(PACKAGE)): _times_in(source) for source in python_files(PACKAGE)}
     assert {file: names for file, names in found.items() if names} == TIMES_ELSEWHERE
+
+
+def _seconds_in(tree: ast.Module) -> list[ast.Call]:
+    """The calls that are given a number of seconds to wait. Below 0.01 it is a floor: 0 would mean not to wait at all."""
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and any(
+            isinstance(number, ast.Constant)
+            and isinstance(number.value, int | float)
+            and number.value is not True
+            and number.value >= 0.01
+            for given in _waits_of(node)
+            for number in ast.walk(given)
+        )
+    ]
+
+
+def _waits_of(call: ast.Call) -> list[ast.expr]:
+    """The arguments of a call that say how long it waits."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    named = [each.value for each in call.keywords if each.arg in WAITS]
+    return named + (call.args[:1] if name in WAITING else [])
+
+
+def test_no_call_waits_for_a_number() -> None:
+    """How long it waits stands in its package's timing, with the reason."""
+    assert [source.at(call) for source in python_files(PACKAGE) for call in _seconds_in(source.tree)] == []
 
 
 def test_a_public_class_has_its_name_alone_in_its_package() -> None:
@@ -432,6 +507,20 @@ def test_the_rules_see_what_they_forbid() -> None:
         "GRACE_S = 6.0\n_WAIT_MS: int = 5\nREST_S, SHARE = 1.0, 20\nSIZE = 7\nclass A:\n    B_S = 1\n"
     )
     assert _times_in(times) == {"GRACE_S", "_WAIT_MS", "REST_S"}
+    waits = ast.parse(
+        "a.wait(min(left_s, 0.5))\nrun(timeout=60)\nrun(timeout_s=t.git_s)\nlock.acquire(False)\na.settimeout(max(0.001, b))\n"
+        "time.sleep(1)\na.wait(0)\n"
+    )
+    assert sorted(call.lineno for call in _seconds_in(waits)) == [1, 2, 6]
+    named = ast.parse(
+        "import a as b_told\ndef kept(asked, *said, **mail):\n    x.desk = [purse for purse in y]\n    (TOLD := 1)\n"
+        "class KeptFile:\n    was_told: int\nwith a as _said: pass\nlambda asked_s: told\n"
+        "match a:\n    case {'a': kept, **said}: pass\n    case [*told]: pass\ntry: pass\nexcept A as mail: pass\n"
+        "untold = keptness = oath.told\n"
+    )
+    assert sorted(line for line, name in _names_in(named) if _is_empty(name)) == [
+        1, 2, 2, 2, 2, 3, 3, 4, 5, 6, 7, 8, 10, 10, 11, 13,
+    ]  # fmt: skip
     decodes = Source(Path("decodes.py"))
     decodes.__dict__["text"] = (
         "import msgspec\nfrom msgspec import convert\nmsgspec.json.decode(b'')\nmsgspec.json.Decoder()\n"

@@ -173,7 +173,7 @@ def test_a_model_that_cannot_be_reached_costs_nothing_and_is_named() -> None:
     assert got.head.startswith(b"HTTP/1.1 502 ")
     assert json.loads(got.body)["error"]["type"] == "api_error"
     assert b"127.0.0.1" in got.body
-    assert (spent.usage, spent.status, spent.ended, spent.told) == (Usage(), 0, "unreached", "")
+    assert (spent.usage, spent.status, spent.ended, spent.message) == (Usage(), 0, "unreached", "")
 
 
 # --- walls ----------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_words_are_told_once_where_the_newest_user_speaks(
             client.send(post(base + PATHS[kind], asked))
             client.message()
         client.close()
-        told = [spent.told for spent in ledger.settled()]
+        told = [spent.message for spent in ledger.settled()]
     assert told == ["", WORDS, ""]
     assert [json.loads(request.body) for request in seen] == [expected, expected, asked]
     assert seen[2].body == json.dumps(asked).encode()

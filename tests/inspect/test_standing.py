@@ -69,7 +69,7 @@ class Situation:
     next: str
     lives: bool = False
     waits: bool = False
-    was_told: bool = False
+    was_signalled: bool = False
 
 
 SPENT = Allowance(tokens=1_000)
@@ -89,7 +89,7 @@ ALL = (
     ),
     Situation("agent failed, no supervisor left", (started(own=True), ended("crash")), "died", PROGRAM),
     Situation("Ctrl-C or SIGTERM", (started(), ended("signal", "SIGINT", wanted=True)), "signalled", RESUME),
-    Situation("Ctrl-C or SIGTERM", (started(),), "signalled", RESUME, was_told=True),
+    Situation("Ctrl-C or SIGTERM", (started(),), "signalled", RESUME, was_signalled=True),
     Situation("stopped by a person", (started(), ended("operator", "kill asked by anna", wanted=True)), "stopped", RESUME),
     Situation("stopped by a person", (started(), ended("operator", "open asked by anna", wanted=True)), "stopped", RESUME),
     Situation("stopped by a person", (started(), ended("crash"), wish("kill")), "stopped", RESUME),
@@ -129,7 +129,9 @@ def stands(
 ) -> standing.Standing:
     state = st.fold(st.RunState(run=RUN), [opened(budget), *events])
     status = find.status_among(_childless, state, situation.lives)
-    return standing.of(state, status, AT, _childless, waits=situation.waits, was_told=situation.was_told)
+    return standing.of(
+        state, status, AT, _childless, waits=situation.waits, was_signalled=situation.was_signalled
+    )
 
 
 def _childless(state: st.RunState) -> Sequence[st.RunState]:

@@ -348,8 +348,8 @@ class Program(RuleBasedStateMachine):
     @rule()
     def pause(self) -> None:
         outcome = requests.pause(self.person, inprocess.newest(self.person, "t"))
-        self.asked, self.paused = outcome.asked, not outcome.asked
-        assert outcome.asked == (self.run is not None)
+        self.asked, self.paused = outcome.in_inbox, not outcome.in_inbox
+        assert outcome.in_inbox == (self.run is not None)
 
     @precondition(lambda self: self.run is None and self.paused)
     @rule()

@@ -59,7 +59,7 @@ def test_a_save_point_and_its_cost_are_what_the_whole_journal_says(
         length = len(events) if length is None else length
         seq = fork.place(store, summary.state, at)
         assert seq == length, f"beat {at}"
-        kept = fork.kept(events[:length])
+        kept = fork.work_among(events[:length])
         assert fork.past(store, run, seq) == kept
         assert fork._used(store, run, seq) == st.fold(st.RunState(), list(kept)).spent
 

@@ -50,6 +50,14 @@ def test_descendants_are_children_of_children_but_not_strangers(attempt: Attempt
     assert [found.pid for found in proc.ancestors(grandchild)][:3] == [child, parent, os.getpid()]
 
 
+def test_those_above_a_process_are_all_found_also_where_one_dies_meanwhile() -> None:
+    def one(pid: int, parent: int) -> proc.Proc:
+        return proc.Proc(pid, parent, 1, 1, pid, "S", 0)
+
+    looks = {9: [one(9, 8), one(9, 2)], 8: [None], 2: [one(2, 1)], 1: [one(1, 0)]}
+    assert [each.pid for each in proc.lineage(9, lambda pid: looks[pid].pop(0))] == [9, 2, 1]
+
+
 def test_descent_ends_also_where_reused_pids_make_a_circle() -> None:
     one, two = (proc.Proc(pid, 3 - pid, 1, 1, 1, "S", 0) for pid in (1, 2))
     assert proc.descendants(1, {1: one, 2: two}) == {2}

@@ -323,6 +323,52 @@ def test_after_another_boot_files_full_of_zeros_come_back_and_are_named(
     assert "zeros" in warned.text
 
 
+def test_after_another_boot_the_repository_gets_back_what_its_own_git_had_not_flushed(
+    start: Start, store: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BodyError), start(workspace=work, files="keep") as run:
+        for beat in run.beats():
+            (work / "new").write_text("content")
+            git(work, "add", "new")
+            git(work, "commit", "-qm", "by the agent")
+            beat.done()
+            break
+        fail(None)
+    for path in (work / ".git/objects").glob("??/*"):
+        path.chmod(0o644)
+        path.write_bytes(b"")
+    monkeypatch.setattr("outlast.store.locks.boot_id", lambda: "another boot")
+    with start(workspace=work, files="keep"):
+        assert git(work, "log", "-1", "--format=%s").strip() == "by the agent"
+        git(work, "fsck", "--strict")
+    [warned] = [event for event in journal_of(store) if isinstance(event, ev.Warned)]
+    assert "came back from the vault" in warned.text
+
+
+def test_what_a_damaged_index_names_is_saved_before_the_index_goes_back(
+    start: Start, store: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BodyError), start(workspace=work, files="keep") as run:
+        for beat in run.beats():
+            beat.done()
+            break
+        fail(None)
+    for name in ("lost", "staged"):
+        (work / name).write_text(f"{name} by a person\n")
+        git(work, "add", name)
+    oid = git(work, "rev-parse", ":lost").strip()
+    (work / "lost").unlink()
+    (work / "staged").write_text("worked on\n")
+    lost = work / ".git/objects" / oid[:2] / oid[2:]
+    lost.chmod(0o644)
+    lost.write_bytes(b"")
+    monkeypatch.setattr("outlast.store.locks.boot_id", lambda: "another boot")
+    with start(workspace=work, files="keep"):
+        assert "staged" not in git(work, "ls-files")
+    made = [event for event in journal_of(store) if isinstance(event, ev.SaveMade) and event.kind == "found"]
+    assert git(vault_of(work), "show", f"{made[0].commit}^2:staged") == "staged by a person\n"
+
+
 KILLED = """
 import os, signal, sys
 import outlast

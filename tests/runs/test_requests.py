@@ -413,3 +413,22 @@ def test_a_long_goal_is_never_cut_where_it_fits(start: Start) -> None:
     assert goal in text
     assert "make test" in text
     assert len(text) <= 6_000
+
+
+def test_an_act_reads_the_inbox_only_when_somebody_has_put_something_in(
+    start: Start, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+    with pytest.raises(outlast.RunCancelled), start() as run:
+        inbox, looks = run_engine(run).journal.store.inbox, list[str]()
+        pending = inbox.pending
+        monkeypatch.setattr(inbox, "pending", lambda run: looks.append(run) or pending(run))
+        for beat in run.beats():
+            before = len(looks)
+            for number in range(5):
+                beat.act("post", done.append, number, key=f"k{number}")
+            assert len(looks) == before, "nobody asked anything"
+            ask(store, "cancel")
+            beat.act("post", done.append, 5, key="k5")
+    assert done == [0, 1, 2, 3, 4]
+    assert head_of(store).status == "cancelled"

@@ -34,12 +34,13 @@ from outlast.errors import (
 )
 from outlast.store.protocol import Lease, RunFilter, Store
 from tests.store.conformance_looks import LooksConformance
+from tests.store.conformance_races import RacesConformance
 from tests.store.conformance_shelf import ShelfConformance
 from tests.store.journal_batches import APPENDING, AT, WAIT_S, appended, batch, opened, stage, stages
 from tests.support import processes
 
 
-class StoreConformance(LooksConformance, ShelfConformance):
+class StoreConformance(LooksConformance, RacesConformance, ShelfConformance):
     """What every backend promises. See the module's docstring for how to use it."""
 
     @pytest.fixture

@@ -38,9 +38,10 @@ HOOKS = {
     "claude": "claude-2.1.325-hooks.jsonl",
     "codex": "codex-0.166-hooks.jsonl",
     "kimi-code": "kimi-code-2.1.0-hooks.jsonl",
+    "kimi-cli": "kimi-cli-1.51.0-hooks.jsonl",
     "gemini": "gemini-0.61.0-hooks.jsonl",
 }
-SHELLS = ("Bash", "run_shell_command")
+SHELLS = ("Bash", "Shell", "run_shell_command")
 POST = "curl -sS -X POST -d hello http://127.0.0.1:9/comment"
 POST_FLAGS = "curl --retry 2 -v --data hello http://127.0.0.1:9/comment"
 POST_OTHERWISE = "curl --retry 2 -v --data 'in other words' http://127.0.0.1:9/comment"
@@ -104,7 +105,7 @@ class Minded:
 
     def ask(self, data: bytes) -> tuple[int, bytes]:
         """What a hook with this input is answered, over the socket."""
-        there, code, out = hook._asked(str(self.server.path), MARK, self.agent, data)
+        there, code, out = hook._ask(str(self.server.path), MARK, self.agent, data)
         there.sendall(hook.TAKEN)
         there.close()
         return code, out

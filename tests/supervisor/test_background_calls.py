@@ -1,14 +1,17 @@
 """Effects of calls that run on, by what is told of them, without the agent."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from outlast.agents.events import BatchEnd, Response, TaskEnd, ToolEnd
 from outlast.supervisor.agent.calls import background, interruptions
-from outlast.supervisor.agent.calls.record import OutwardCall
-from tests.supervisor.hook_driver import LOCAL, POST, SIGNATURE, AttemptDies, Minded, before, minded
+from outlast.supervisor.agent.calls.open_call import OpenCall, covering
+from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
+from tests.supervisor.hook_driver import HOOKS, LOCAL, POST, SIGNATURE, AttemptDies, Minded, before, minded
 
 POSTED = OutwardCall("http", SIGNATURE)  # as a shim tells it
 LEFT = ToolEnd("call_1", True, "running", task="b1")
@@ -56,6 +59,69 @@ def test_when_the_agent_ends_first_it_is_in_doubt(tmp_path: Path) -> None:
         left_running(there)
         there.attempt.calls.settle_rest()
         assert states(there) == [(SIGNATURE, "in_doubt")]
+        raise AttemptDies
+
+
+def asks_for_background(agent: str) -> bytes:
+    """The hook's input of a call that its CLI runs in the background."""
+    told = json.loads(before(agent, POST))
+    told["tool_input"] |= {"is_background" if agent == "gemini" else "run_in_background": True}
+    return json.dumps(told).encode()
+
+
+@pytest.mark.parametrize("agent", [agent for agent in HOOKS if agent != "codex"])
+def test_asked_to_run_in_the_background_no_words_of_its_result_tell_of_its_end(
+    agent: str, tmp_path: Path
+) -> None:
+    """Whatever a release writes into its results: its hook may tell less than its transcript, or first."""
+    with minded(tmp_path, agent) as there:
+        there.start()
+        there.take(Response("msg_1"))
+        assert there.allows(asks_for_background(agent))
+        [intent] = there.intents()
+        there.take(ToolEnd(intent.key, True, "It is under way, in words that nobody knows."))
+        there.take(Response("msg_2"))
+        assert states(there) == [(SIGNATURE, "intended")]
+        assert not there.attempt.calls.is_busy
+        raise AttemptDies
+    with minded(tmp_path, agent) as there:
+        assert states(there) == [(SIGNATURE, "in_doubt")]
+        raise AttemptDies
+
+
+def test_its_task_may_be_named_by_a_later_report(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        there.take(Response("msg_1"))
+        assert there.allows(asks_for_background("claude"))
+        there.take(ToolEnd("call_1", True, "started"))
+        there.take(TaskEnd("", True))
+        there.take(LEFT)
+        there.take(TaskEnd("b1", True, "exit code 0"))
+        assert states(there) == []
+        raise AttemptDies
+
+
+def test_one_that_could_not_be_started_in_the_background_failed(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        there.take(Response("msg_1"))
+        assert there.allows(asks_for_background("claude"))
+        there.take(ToolEnd("call_1", False, "Too many background tasks are already running."))
+        there.take(Response("msg_2"))
+        assert states(there) == []
+        [ended] = there.run.journal.events("effect_confirmed")
+        assert b'"ok":false' in bytes(ended.result.v)  # type: ignore[union-attr]
+        raise AttemptDies
+
+
+def test_one_that_was_killed_is_in_doubt_whatever_its_agent_says_next(tmp_path: Path) -> None:
+    """No shim saw what it did: nobody knows how far it came."""
+    with minded(tmp_path) as there:
+        left_running(there)
+        there.take(TaskEnd("b1", False, "exit code 137", code=137))
+        assert states(there) == [(SIGNATURE, "in_doubt")]
+        there.take(Response("msg_2"))
+        assert states(there) == [(SIGNATURE, "in_doubt")]
+        assert not there.allows(before("claude", POST, "call_2"))
         raise AttemptDies
 
 
@@ -232,3 +298,16 @@ def test_a_program_that_was_killed_in_the_background_is_told_too(tmp_path: Path)
         [cut] = there.attempt._start._left
         assert "it is not known whether it happened" in cut.text
         raise AttemptDies
+
+
+def test_of_two_alike_either_counts_where_nobody_knows_which_left_the_program() -> None:
+    """A program that no process leads to. One call stands for one program."""
+    record = CallRecord("Bash", {"command": "curl"}, "", "/", (POSTED,))
+    alike = [structs.replace(OpenCall.of(key, key, 1, 1, record), background=True) for key in ("a", "b")]
+    first = covering(alike, [POSTED])
+    assert first is not None
+    alike[alike.index(first)] = structs.replace(first, unseen=())
+    second = covering(alike, [POSTED])
+    assert second is not None
+    assert second.key != first.key
+    assert covering([structs.replace(each, unseen=()) for each in alike], [POSTED]) is None

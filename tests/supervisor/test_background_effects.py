@@ -10,6 +10,8 @@ import pytest
 
 from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted, held
+from tests.support.environment import TIMEOUT_S
+from tests.support.processes import wait_for
 
 # The parent of the call's shell is the agent. What is left behind goes on a moment after that has ended.
 AFTER_THE_AGENT = "while kill -0 $agent 2>/dev/null; do sleep 0.05; done; sleep 1"
@@ -81,6 +83,59 @@ def test_two_alike_in_the_background_are_both_done_and_neither_is_in_doubt(agent
     assert agent.run() == 0, agent.host.said("t")
     assert agent.performed() == ["bg", "bg"]
     assert [effect["state"] for effect in agent.effects()] == ["confirmed", "confirmed"]
+
+
+def test_it_is_waited_for_also_where_only_the_transcript_tells_that_its_call_returned(
+    agent: Scripted,
+) -> None:
+    """And the agent ends at once, before anybody has read that."""
+    text = agent.program.read_text()
+    event = "def hook(self, event: str, **told: object) -> str:\n"
+    silent = '        if event in ("PostToolUse", "PostToolBatch", "Stop"):\n            return ""\n'
+    assert event in text
+    agent.program.write_text(text.replace(event, f"{event}{silent}"))
+    agent.says(left_behind(agent, "subshell", AFTER_THE_AGENT))
+    assert agent.run() == 0, agent.host.said("t")
+    assert agent.performed() == ["bg"]
+
+
+def until(mark: str) -> str:
+    return f"until [ -e {mark} ]; do sleep 0.05; done"
+
+
+GONE = "while kill -0 $(cat job) 2>/dev/null; do sleep 0.05; done"  # what a call named in this file has ended
+
+
+def test_of_two_alike_in_the_background_the_later_one_may_end_before_the_first_begins(
+    agent: Scripted,
+) -> None:
+    first = f"( {until('go')}; {agent.posting('bg')} ) >/dev/null 2>&1 &"
+    later = f"( {until('second')}; {agent.posting('bg')} ) >/dev/null 2>&1 & echo $! > job"
+    agent.says(first, later, f"touch second; {GONE}")
+    process = agent.start()
+    waits = "for what its calls left running"
+    wait_for(lambda: waits in agent.host.said("t") or process.poll() is not None, what="the agent's end")
+    (agent.work / "go").touch()
+    assert process.wait(TIMEOUT_S) == 0, agent.host.said("t")
+    assert agent.performed() == ["bg", "bg"]
+    assert [effect["state"] for effect in agent.effects()] == ["confirmed", "confirmed"]
+
+
+def test_what_one_call_left_does_not_stand_for_another_call_that_was_killed_before_it_began(
+    agent: Scripted,
+) -> None:
+    twice = f"for n in 1 2; do {agent.posting('bg')}; touch did$n; {until('on')}; done"
+    agent.says(
+        f"( {twice} ) >/dev/null 2>&1 &",
+        until("did1"),
+        f"( {until('never')}; {agent.posting('bg')} ) >/dev/null 2>&1 & echo $! > job",
+        f"touch on; {until('did2')}; kill -9 $(cat job); {GONE}",
+    )
+    assert agent.run() == 3, agent.host.said("t")
+    assert agent.performed() == ["bg", "bg"]
+    states = {effect["id"]: effect["state"] for effect in agent.effects()}
+    assert states.pop("3.1") == "in_doubt", states
+    assert set(states.values()) == {"confirmed"}, states
 
 
 def test_a_server_that_stays_here_and_is_left_running_delays_nothing(agent: Scripted) -> None:

@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.agents.events import Response, ToolEnd
 from outlast.core import events as ev
+from outlast.runs import files as run_files
 from outlast.supervisor.client import shim
-from tests.supervisor.hook_driver import AttemptDies, Minded, after, before, minded, recorded
+from outlast.supervisor.timing import Timing
+from tests.supervisor.hook_driver import LOCAL, POST, AttemptDies, Minded, after, before, minded, recorded
 from tests.supervisor.test_repeated_calls import FIRST, SAME, attempt, does
 from tests.supervisor.test_shims import HELD, below
 
@@ -133,4 +136,48 @@ def test_a_killed_call_that_no_shim_saw_is_in_doubt_before_the_next_one_is_judge
         assert HELD in out.decode()
         there.take(Response("next"))
         assert results(there) == []
+        raise AttemptDies
+
+
+def test_the_outcome_of_a_local_call_waits_for_another_commit_and_that_of_an_outward_one_for_none(
+    tmp_path: Path,
+) -> None:
+    with minded(tmp_path, timing=Timing(outcome_s=0.0)) as there:
+        assert there.allows(before("claude", LOCAL, "call_0"))
+        there.ask(after("claude", LOCAL, "call_0"))
+        assert not there.run.state.effects_open, "it is known here"
+        assert results(there) == []
+        there.attempt.look()
+        assert len(results(there)) == 1, "nothing else came for so long"
+        assert there.allows(before("claude", LOCAL, "call_1"))
+        there.ask(after("claude", LOCAL, "call_1"))
+        assert there.allows(before("claude", POST, "call_2"))
+        assert len(results(there)) == 2, "it went along with an intent"
+        there.ask(after("claude", POST, "call_2"))
+        assert len(results(there)) == 3
+        raise AttemptDies
+
+
+def test_the_outcome_of_a_local_call_is_on_record_with_the_end_of_its_beat(tmp_path: Path) -> None:
+    with minded(tmp_path, timing=Timing(outcome_s=60.0)) as there:
+        assert there.allows(before("claude", LOCAL, "call_0"))
+        there.ask(after("claude", LOCAL, "call_0"))
+        there.attempt.look()
+        assert [item.event for item in there.run.journal.store.read(there.run.id, after=0).events][
+            -1
+        ] == there.intents()[0]
+        there.attempt.responses.end_now()
+        kinds = [type(item.event) for item in there.run.journal.store.read(there.run.id, after=0).events][-2:]
+        assert kinds == [ev.EffectConfirmed, ev.BeatDone]
+        raise AttemptDies
+
+
+def test_where_files_go_back_to_the_last_outcome_it_waits_for_nothing(tmp_path: Path) -> None:
+    with minded(tmp_path, timing=Timing(outcome_s=60.0)) as there:
+        run = there.run
+        run.terms = msgspec.structs.replace(run.terms, workspace=str(there.work), files="rewind")
+        run.files = run_files.Files(there.work, run.journal.store.local, run.id, run.terms.task, run.settings)
+        assert there.allows(before("claude", LOCAL, "call_0"))
+        there.ask(after("claude", LOCAL, "call_0"))
+        assert len(results(there)) == 1
         raise AttemptDies

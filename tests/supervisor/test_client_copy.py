@@ -232,6 +232,21 @@ def test_a_shim_whose_classes_were_cut_off_asks_the_supervisor(tmp_path: Path) -
     assert b"no supervisor listens on /nobody" in done.stderr
 
 
+def test_damage_is_seen_by_a_look_that_reads_only_what_has_changed(tmp_path: Path) -> None:
+    placed, seen = client_copy.place(tmp_path / "client"), client_copy.Seen()
+    assert client_copy.damage(placed.parent, seen) == ""
+    assert seen
+    file = placed / client_copy.SHIM
+    data, times = file.read_bytes(), (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+    file.write_bytes(data[:-1] + b"#")  # as long as before
+    os.utime(file, ns=times)
+    assert "was changed" in client_copy.damage(placed.parent, seen)
+    file.write_bytes(data)
+    assert client_copy.damage(placed.parent, seen) == ""
+    file.unlink()
+    assert "cannot be read" in client_copy.damage(placed.parent, seen)
+
+
 # --- the copy itself is damaged while its agent lives -----------------------------------------------------------------
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agents.events import Response, ToolEnd
 from outlast.agents.outward import content
+from outlast.core import events as ev
 from outlast.supervisor.agent.calls.answers import CallAnswers
 from outlast.supervisor.agent.calls.record import EndedProgram, OutwardCall
 from outlast.supervisor.agent.calls.repeats import Holds
@@ -23,7 +25,7 @@ from outlast.supervisor.socket.connection import Connection
 from outlast.supervisor.socket.delivery import Delivery
 from outlast.supervisor.socket.wire import Output, Shim, ShimAnswer
 from tests.supervisor.guarded_loop import GuardedLoop
-from tests.supervisor.hook_driver import AttemptDies
+from tests.supervisor.hook_driver import AttemptDies, before
 from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted, held
 from tests.supervisor.test_shims import SURE, below
@@ -307,6 +309,26 @@ def test_a_call_is_judged_by_what_was_heard_until_then(tmp_path: Path) -> None:
             assert "its caller did not hear of that" in hooks.shim(asked, perform).reason
             assert ran == ["curl"]
             assert hooks.shim(asked, perform) == ShimAnswer(), "it was said once: this is another one"
+        raise AttemptDies
+
+
+def test_what_only_the_transcript_tells_of_a_call_is_recorded_with_who_heard_of_it(tmp_path: Path) -> None:
+    """It may be read before any hook comes, and before the thread that serves the shim has looked."""
+    with below(tmp_path) as here:
+        there = here.there
+        there.take(Response("msg_1"))
+        assert there.allows(before("claude", SURE))
+        asked = Shim(words=tuple(SURE.split()), cwd=str(there.work))
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            delivery = Delivery(Connection(ours), acknowledges=True)
+            assert there.attempt.hooks.shim(asked, lambda: Output(0), delivery) == ShimAnswer()
+            theirs.close()
+            there.take(ToolEnd("call_1", False, "Killed", code=137))
+            there.take(Response("msg_2"))
+        [ended] = there.run.journal.events("effect_confirmed")
+        assert isinstance(ended, ev.EffectConfirmed)
+        assert b'"unheard":true' in bytes(ended.result.v)
         raise AttemptDies
 
 

@@ -22,7 +22,7 @@ from outlast.agents.outward import rules
 from outlast.agents.outward.classify import classify
 from outlast.core import events as ev
 from outlast.supervisor.agent.calls import outward as calls_outward
-from outlast.supervisor.agent.calls.record import told_of
+from outlast.supervisor.agent.calls.record import call_record_of
 from outlast.supervisor.agent.hooks import NOT_UNDERSTOOD
 from outlast.supervisor.client import shim
 from tests.supervisor.hook_driver import (
@@ -337,7 +337,7 @@ def kept(there: Minded, data: bytes) -> None:
     if outward and not is_denied(code, out):
         wanted = {each.kind for each in outward}
         open_now = [
-            told_of(there.run.journal, intent) for intent in there.intents() if is_open(there, intent)
+            call_record_of(there.run.journal, intent) for intent in there.intents() if is_open(there, intent)
         ]
         assert any(wanted <= {each.kind for each in told.outward} for told in open_now if told is not None)
 

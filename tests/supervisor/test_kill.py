@@ -20,7 +20,7 @@ from tests.support.processes import alive, stop, wait_for
 from tests.support.vaults import shown
 
 # Nobody is given time: -15 s is what the processes' own killing and the margin would add.
-AT_ONCE = Timing(kill_asked_s=0.0, frozen_s=-15.0, guardian_grace_s=0.0)
+AT_ONCE = Timing(kill_request_s=0.0, frozen_s=-15.0, guardian_grace_s=0.0)
 AGENT = "echo dirty > work.txt; setsid sleep 1000 & echo $$ $! > ../pids; touch ../up; wait"
 
 
@@ -223,7 +223,7 @@ def test_a_program_of_ones_own_is_asked_and_never_shot(host: Host) -> None:
     ) as program:
         wait_for(lambda: (host.folder / "up").exists() or None, what="the act")
         killed = control_kill.kill(
-            host.store, host.summary("t").run, Person(print), timing=Timing(kill_asked_s=0.2)
+            host.store, host.summary("t").run, Person(print), timing=Timing(kill_request_s=0.2)
         )
         assert (killed.how, program.poll()) == ("waits", None)
         host.let_go()

@@ -64,7 +64,7 @@ def planted(shared: Path) -> Iterator[Path]:
 
 def test_a_hook_does_not_believe_another_user_who_allows_everything(planted: Path) -> None:
     with pytest.raises(PermissionError, match="another user"):
-        hook._asked(str(planted), "run.1", "claude", b"{}")
+        hook._ask(str(planted), "run.1", "claude", b"{}")
 
 
 def test_nor_does_a_shim_or_a_script(planted: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +126,23 @@ def test_a_runner_and_the_program_it_starts_are_one_call(tmp_path: Path) -> None
         assert here.run("npm run deploy").returncode == 0
         assert here.done == [DEPLOY, DEPLOY]
         assert [each for each in here.there.intended() if each[1] == "tell"] == [signature(here)] * 2
+        raise AttemptDies
+
+
+def test_a_runner_is_no_part_of_another_one_that_does_the_same_at_once(tmp_path: Path) -> None:
+    """Else two deploys are on record as one, and the second is made again after a kill."""
+    with below(tmp_path) as here:
+        package(here, deploy=DEPLOY)
+        put(here, here.there.work / "node_modules/.bin", "wrangler")
+        put(here, here.programs, "npm", NPM)
+        (here.programs / "hold").touch()
+        os.mkfifo(here.programs / "gate")
+        first = f"until [ -e {here.programs}/witness ]; do sleep 0.05; done"
+        done = here.run(f"npm run deploy & {first}; npm run deploy; echo > {here.programs}/gate; wait")
+        assert done.returncode == 0, done.stderr
+        assert here.done == [DEPLOY, DEPLOY]
+        assert [each for each in here.there.intended() if each[1] == "tell"] == [signature(here)] * 2
+        assert here.states() == []
         raise AttemptDies
 
 

@@ -19,7 +19,7 @@ from outlast import settings as ours
 from outlast.agents.events import ToolEnd
 from outlast.errors import UsageError
 from outlast.supervisor.agent.calls import outward
-from outlast.supervisor.agent.calls.record import told_of
+from outlast.supervisor.agent.calls.record import call_record_of
 from outlast.supervisor.agent.calls.shims import SHIMS
 from outlast.supervisor.client import shim
 from outlast.supervisor.launch import environment
@@ -359,7 +359,7 @@ def test_a_shim_tells_the_variables_that_name_the_target(tmp_path: Path) -> None
             == 0
         )
         [intent] = here.there.intents()
-        told = told_of(here.there.run.journal, intent)
+        told = call_record_of(here.there.run.journal, intent)
         assert told is not None
         assert told.outward[0].probe["params"]["git_dir"] == "../b/.git"
         assert b"s3cret" not in json.dumps(told.outward[0].probe).encode()

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from outlast.operations.transfer import sessions
 from outlast.supervisor.agent.session.transcript_copy import Mirror
+from outlast.workspace.git import refs
+from tests.support import loopdisk
+from tests.support.environment import skip_or_fail
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def test_only_whole_lines_are_read_and_each_once(folder: Path, theirs: Path) -> 
     assert list(made.news()) == [b'{"b":2}']
     mark = made.keep()
     assert (mark.agent, mark.session, mark.path, mark.length) == ("claude", "s-1", str(theirs), 16)
-    assert mirror(folder).kept() == theirs.read_bytes()
+    assert mirror(folder).content() == theirs.read_bytes()
 
 
 def test_the_mark_tells_two_transcripts_of_one_length_apart(folder: Path, theirs: Path) -> None:
@@ -77,7 +81,7 @@ def test_what_a_kill_left_is_made_whole(
     assert again.reconcile(theirs) == (expected, wrong)
     again.rebuild(theirs, expected)
     assert theirs.read_bytes() == expected
-    assert mirror(folder).kept() == expected
+    assert mirror(folder).content() == expected
     originals = [path.read_bytes() for path in folder.glob("*-found-*")]
     assert originals == ([found] if found and found != expected else [])
     with theirs.open("ab") as file:
@@ -94,7 +98,7 @@ def test_a_copy_that_was_cut_off_in_an_append_goes_on_from_its_mark(folder: Path
     assert mirror(folder).reconcile(theirs) == (b"one\ntwo\n", "")
     list(made.news())
     made.keep()
-    assert mirror(folder).kept() == b"one\ntwo\n"
+    assert mirror(folder).content() == b"one\ntwo\n"
 
 
 def written_anew(theirs: Path, data: bytes, how: str) -> None:
@@ -120,7 +124,7 @@ def test_what_is_written_into_a_file_anew_is_added_to_the_copy_which_loses_nothi
     written_anew(theirs, b"three\n", how)
     assert list(made.news()) == [b"three"]
     assert made.keep().length == 14
-    assert mirror(folder).kept() == b"one\ntwo\nthree\n"
+    assert mirror(folder).content() == b"one\ntwo\nthree\n"
     with theirs.open("ab") as file:
         file.write(b"four\n")  # after the last look: the beat in flight
     assert mirror(folder).reconcile(theirs, made.mark) == (b"one\ntwo\nthree\nfour\n", "it was changed")
@@ -134,7 +138,7 @@ def test_what_the_copy_holds_of_a_file_written_anew_is_not_told_again(
     written_anew(theirs, b"other head\none\none\none\n", how)
     assert list(made.news()) == [b"other head", b"one"]
     made.keep()
-    assert mirror(folder).kept() == b"head\none\none\nother head\none\n"
+    assert mirror(folder).content() == b"head\none\none\nother head\none\n"
 
 
 def test_a_file_that_was_cut_short_and_is_longer_again_is_no_longer_the_same(
@@ -157,13 +161,13 @@ def test_a_file_that_is_gone_for_a_while_costs_nothing_that_was_read(folder: Pat
     made.follow(other)
     assert list(made.news()) == [b"three"]
     made.keep()
-    assert mirror(folder).kept() == b"one\ntwo\nthree\n"
+    assert mirror(folder).content() == b"one\ntwo\nthree\n"
 
 
 def test_a_copy_that_exists_is_never_begun_anew(folder: Path, theirs: Path) -> None:
     kept(folder, theirs, b"one\n")
     kept(folder, theirs, b"two\n")
-    assert mirror(folder).kept() == b"one\ntwo\n"
+    assert mirror(folder).content() == b"one\ntwo\n"
 
 
 def damaged(folder: Path) -> None:
@@ -179,7 +183,7 @@ def test_a_copy_that_is_not_what_its_mark_says_makes_nothing_whole(folder: Path,
     again = mirror(folder)
     assert again.reconcile(theirs, mark) == (b"one\ntwo\nthree\n", "")
     again.rebuild(theirs, b"one\ntwo\nthree\n")
-    assert mirror(folder).kept() == theirs.read_bytes()
+    assert mirror(folder).content() == theirs.read_bytes()
 
 
 def test_where_copy_and_transcript_are_damaged_there_is_nothing_to_go_on_with(
@@ -235,3 +239,57 @@ def test_what_a_failed_write_left_in_the_copy_is_cut_off(folder: Path, theirs: P
     list(made.news())
     made.keep()
     assert copy.read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.root
+def test_what_was_kept_survives_a_power_cut_and_so_does_what_a_killed_attempt_only_copied(
+    theirs: Path,
+) -> None:
+    if (reason := loopdisk.available()) is not None:
+        skip_or_fail(reason)
+    with loopdisk.LoopDisk() as disk:
+        folder = disk.mount / "agent"
+        folder.mkdir()
+        refs.syncfs(disk.mount)
+        theirs.write_bytes(b"one\n")
+        first = mirror(folder)
+        first.follow(theirs)
+        list(first.news())
+        mark = first.keep()
+        theirs.write_bytes(b"one\ntwo\n")
+        list(first.news())
+        first.copy()
+        copy = mirror(folder)._copy.name
+        found = (disk.cut() / "agent" / copy).read_bytes()
+        assert sessions.is_as(mark, found), "the save point names this"
+        mark = mirror(folder).keep()  # the attempt was killed; the next one has nothing to add
+        assert mark.length == 8
+        assert sessions.is_as(mark, (disk.cut() / "agent" / copy).read_bytes())
+
+
+def test_a_copy_is_flushed_once_a_beat_and_its_folder_once(
+    folder: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{fd}")).suffix)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    made = mirror(folder)
+    theirs.touch()
+    made.follow(theirs)
+    for beat in range(3):
+        for number in range(4):
+            with theirs.open("a") as file:
+                file.write(f"{beat} {number}\n")
+            list(made.news())
+            made.copy()
+            assert mirror(folder).content() == theirs.read_bytes(), "a kill takes nothing of it"
+        assert flushed == []
+        made.keep()
+        assert flushed == ([".jsonl", ""] if beat == 0 else [".jsonl"])
+        made.keep()
+        flushed.clear()

@@ -252,6 +252,8 @@ LATE = {
     "runs/engine/claim.py": "at the claim, which comes first",
     "runs/reader.py": "loaded by `_load_rest` when the command has been started",
     "store/__init__.py": "the store is open by then",
+    "store/postgres/address.py": "its driver, when the store is opened, before the command is started",
+    "store/postgres/place.py": "when the store is opened; `health` and `schema` are for commands of their own",
     "store/sqlite/place.py": "the store is open by then; `health` is for a command of its own",
     "supervisor/attempt/attempt.py": "before the command is started, and `_load_rest` itself",
     "supervisor/budget/check.py": "before the run is claimed",

@@ -119,6 +119,35 @@ def stop(pid: int) -> None:
     wait_for(lambda: state(pid) in ("T", "t"), what=f"process {pid} to stop")
 
 
+def stop_group(leader: int) -> bool:
+    """SIGSTOP to a whole group; its leader is stopped when this returns, or has ended: then False.
+
+    A leader whose child is stopped between vfork and exec cannot stop: it waits for the child. That child goes on until
+    it has executed its program. To continue and stop the group would leave it no turn on a busy machine.
+    """
+
+    def is_still() -> bool:
+        letter = state(leader)
+        if letter == "D":
+            _let_exec(leader)
+        return letter in (None, "T", "t", "Z", "X")
+
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGSTOP)
+        wait_for(is_still, what=f"group {leader} to stop")
+        os.killpg(leader, signal.SIGSTOP)  # also a child that went on
+    return state(leader) in ("T", "t")
+
+
+def _let_exec(parent: int) -> None:
+    """Continue the stopped children that have executed nothing yet: they share their parent's memory."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{parent}/task").iterdir():
+            for child in map(int, (thread / "children").read_text().split()):
+                if state(child) == "T" and words(child) == words(parent):
+                    os.kill(child, signal.SIGCONT)
+
+
 def go_on(pid: int) -> None:
     """SIGCONT; the process is no longer stopped when this returns."""
     os.kill(pid, signal.SIGCONT)

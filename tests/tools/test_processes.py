@@ -1,6 +1,8 @@
 """Processes are started, stopped, continued and killed, and what /proc says of them is believed."""
 
+import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,32 @@ def test_a_stopped_process_does_nothing_until_it_goes_on(tmp_path: Path) -> None
         processes.wait_for(lambda: size() > stopped_at, what="more output")
         assert processes.kill(process) == -signal.SIGKILL
         assert not processes.alive(process.pid)
+
+
+STARTS_IN_VFORK = """
+import os, sys
+while True:
+    opens = (os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)
+    os.waitpid(os.posix_spawn('/bin/true', ['true'], os.environ, file_actions=[opens]), 0)
+"""
+
+
+def test_a_group_stops_although_a_child_has_not_executed_its_program_yet(tmp_path: Path) -> None:
+    """Its parent waits for that in the kernel and cannot stop before; the fifo holds the child there."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with processes.running(processes.python_command(STARTS_IN_VFORK, str(fifo))) as process:
+        for _ in range(20):
+            processes.wait_for(lambda: processes.state(process.pid) == "D", what="the child")
+            with ThreadPoolExecutor() as pool:
+                stopping = pool.submit(processes.stop_group, process.pid)
+                fd = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)  # now the child can go on
+                assert stopping.result(processes.LIMIT_S)
+            os.close(fd)
+            assert processes.state(process.pid) == "T"
+            os.killpg(process.pid, signal.SIGCONT)
+        assert processes.kill(process) == -signal.SIGKILL
+    assert not processes.stop_group(process.pid), "it has ended"
 
 
 def test_the_whole_group_is_gone_at_the_end_of_the_block(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def effect(**changes: Any) -> show.Effect:
 def books(**changes: Any) -> ledger.Ledger:
     points = tuple(ledger.Point(ago(60 - n), 1_000 * n, 100_000) for n in range(1, 56))
     unit = ledger.Unit(
-        unit="tokens", limit=100_000, spent=55_000, left=45_000, reserved=500, kept=10_000, used_pct=55.0, wraps_up=False,
+        unit="tokens", limit=100_000, spent=55_000, left=45_000, reserved=500, ending_reserve=10_000, used_pct=55.0, wraps_up=False,
         per_hour=60_000, per_hour_now=55_000, forecast=140_000, lasts_s=2_700,
     )  # fmt: skip
     base = ledger.Ledger(

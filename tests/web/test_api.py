@@ -553,14 +553,14 @@ def test_little_is_kept_and_nothing_old() -> None:
     shared = AnswerCache()
     for n in range(40):
         shared.get(n, lambda: Answer(b"x" * (1 << 20)))
-    held = [making.answer.body for making in shared._kept.values() if making.answer is not None]
-    assert 0 < sum(map(len, held)) <= cache.KEPT_BYTES_MAX
+    held = [making.answer.body for making in shared._answers.values() if making.answer is not None]
+    assert 0 < sum(map(len, held)) <= cache.ANSWERS_BYTES_MAX
     assert len(shared.get("huge", lambda: Answer(b"x" * (100 << 20))).body) == 100 << 20
-    assert "huge" not in shared._kept
-    for making in shared._kept.values():
+    assert "huge" not in shared._answers
+    for making in shared._answers.values():
         making.begun_s -= Timing().fresh_s + 1
     shared.get("new", lambda: responses.line("new"))
-    assert list(shared._kept) == ["new"]
+    assert list(shared._answers) == ["new"]
 
 
 def test_what_went_wrong_is_not_kept() -> None:

@@ -342,7 +342,7 @@ else:
 
 
 def test_this_machine_says_which_user_connects() -> None:
-    assert peers.can_be_told()
+    assert peers.can_name_users()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         with socket.create_connection(listening.getsockname()) as client:
             ends = client.getsockname(), listening.getsockname()
@@ -359,14 +359,14 @@ def test_where_the_kernel_does_not_answer_its_table_is_read(monkeypatch: pytest.
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         client = stack.enter_context(socket.create_connection(listening.getsockname()))
         ends = client.getsockname(), listening.getsockname()
-        assert peers._looked_up(*ends) == peers._asked(*ends) == (os.getuid(), True)
-        monkeypatch.setattr(peers, "_asked", mute)
+        assert peers._looked_up(*ends) == peers._from_kernel(*ends) == (os.getuid(), True)
+        monkeypatch.setattr(peers, "_from_kernel", mute)
         assert peers.user_of(*ends) == (os.getuid(), True)
-        monkeypatch.setattr(peers, "_asked", lambda *_: None)
+        monkeypatch.setattr(peers, "_from_kernel", lambda *_: None)
         monkeypatch.setattr(peers, "_ANSWERS", threading.Event())
         assert peers.user_of(*ends) == (os.getuid(), True)
     monkeypatch.undo()
-    assert peers.can_be_told()
+    assert peers.can_name_users()
     assert peers.user_of(("192.0.2.1", 5), ("192.0.2.2", 6)) is None
 
 

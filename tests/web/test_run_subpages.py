@@ -168,7 +168,7 @@ def test_a_cell_of_a_table_is_one_thing_beside_its_label_on_a_phone() -> None:
 )  # fmt: skip
 def test_what_was_not_paid_is_not_called_no_dollars(spent: show.Spent, told: str) -> None:
     unit = ledger.Unit(
-        unit="usd", limit=None, spent=0, left=None, reserved=0, kept=0, used_pct=None, wraps_up=False, per_hour=None,
+        unit="usd", limit=None, spent=0, left=None, reserved=0, ending_reserve=0, used_pct=None, wraps_up=False, per_hour=None,
         per_hour_now=None, forecast=None, lasts_s=None,
     )  # fmt: skip
     base = sample_documents.books()

@@ -180,10 +180,12 @@ def trip(template: Path, first: list[str], second: list[str], wreck: list[str], 
 ANY = hypothesis.given(
     first=st.lists(CHANGES, max_size=8), second=st.lists(CHANGES, max_size=8), wreck=st.lists(WRECKS, max_size=6), back=st.integers(0, 1)
 )  # fmt: skip
+LOOP = hypothesis.example(first=[], second=["rm -rf d; > d"], wreck=["rm -rf d; ln -s d d"], back=0)
 CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 
 
 @hypothesis.settings(max_examples=sweeps.examples(EXAMPLES), suppress_health_check=CHECKS)
+@LOOP
 @ANY
 def test_any_state_comes_back(
     template: Path, first: list[str], second: list[str], wreck: list[str], back: int

@@ -164,6 +164,27 @@ def test_what_a_save_would_not_take_any_more_is_saved_before_a_restore_writes_ov
 # -- too big -----------------------------------------------------------------------------------------------------------
 
 
+def test_gigabytes_that_are_not_saved_are_not_read(place: Workspace) -> None:
+    """A save reads what it says it reads, by the kernel's own count."""
+    place.limits = rules.Limits(file_bytes=1_000, digest_bytes=50_000)
+    for number in range(5):
+        place.write(f"big{number}", b"x" * 20_000)
+    with open(place.folder / "huge", "wb") as file:
+        file.truncate(5 << 30)
+    before = _bytes_read()
+    told = {item.path: item for item in place.save().left_out}
+    assert _bytes_read() - before < 10_000_000
+    assert [bool(told[f"big{number}"].digest) for number in range(5)] == [True, True, False, False, False]
+    assert (told["huge"].size, told["huge"].digest) == (5 << 30, "")
+    assert {item.path: item for item in place.save().left_out} == told, "the same files, another save"
+
+
+def _bytes_read() -> int:
+    """What this process has read, from disks or not."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("rchar")).split()[1])
+
+
 def test_what_is_too_big_is_listed_with_size_and_digest_and_never_deleted(place: Workspace) -> None:
     place.limits = LIMITS
     place.write("big", b"x" * 2000)
@@ -179,7 +200,7 @@ def test_what_is_too_big_is_listed_with_size_and_digest_and_never_deleted(place:
     assert told["data/"].digest
     place.write("small", b"changed")
     restored = place.restore(saved)
-    assert set(restored.kept) == {"big", "data/"}
+    assert set(restored.left_alone) == {"big", "data/"}
     assert (place.folder / "big").stat().st_size == 2000
     assert len(list((place.folder / "data").iterdir())) == 20
     place.write("big", b"now small")

@@ -22,6 +22,12 @@ BEAT = Purpose(kind="beat", run="r1")
 
 
 @pytest.fixture
+def short_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files just written are old, and not read again by the next save."""
+    monkeypatch.setenv("OUTLAST_TIMING", "workspace.one_write_s=0")
+
+
+@pytest.fixture
 def place(tmp_path: Path) -> Iterator[Workspace]:
     with placed(tmp_path) as made:
         made.saver.watch()
@@ -164,6 +170,7 @@ def test_what_hints_cannot_tell_is_looked_at(place: Workspace, change: str) -> N
     check(place, hinted=False)
 
 
+@pytest.mark.usefixtures("short_writes")
 def test_changes_in_a_repository_inside_are_saved(place: Workspace) -> None:
     place.sh("git init -q n; echo x > n/x; git -C n add x; git -C n commit -qm x")
     place.save("beat")
@@ -199,6 +206,7 @@ def test_a_look_comes_again_and_confirms(place: Workspace) -> None:
     assert confirmed.warning == ""
 
 
+@pytest.mark.usefixtures("short_writes")
 def test_a_change_without_an_event_is_saved_and_said_and_ends_the_trust(place: Workspace) -> None:
     data = b"0" * mmap.PAGESIZE
     place.write("mapped", data)
@@ -274,6 +282,7 @@ def test_another_process_saving_in_between_is_noticed(place: Workspace) -> None:
         other.close()
 
 
+@pytest.mark.usefixtures("short_writes")
 def test_taking_in_between_saves_changes_no_save(place: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh_index, "TAKE_IN_ABOVE", 2)
     place.sh("for i in 1 2 3 4 5; do echo $i > n$i; done; rm c")
@@ -288,6 +297,7 @@ def test_taking_in_between_saves_changes_no_save(place: Workspace, monkeypatch: 
     assert files_of(place, save) == looked(place)[1]
 
 
+@pytest.mark.usefixtures("short_writes")
 def test_a_folder_without_a_repository_is_hinted_alike(tmp_path: Path) -> None:
     with placed(tmp_path, "mkdir sub; echo a > a; echo b > sub/b; echo '*.ign' > .gitignore") as place:
         place.saver.watch()

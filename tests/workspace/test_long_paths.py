@@ -30,7 +30,7 @@ def test_what_is_too_deep_for_the_kernel_is_named_and_the_rest_is_saved(place: W
     assert (place.folder / path).is_dir()
     assert place.content(saved, "y") == b"saved"
     place.write("y", b"later")
-    assert place.restore(saved).kept == (path,)
+    assert place.restore(saved).left_alone == (path,)
     shutil.rmtree(place.folder / ("d" * 200))
     assert place.save().left_out == ()
 

@@ -16,6 +16,9 @@ MODULE = (
     "git -c protocol.file.allow=always submodule --quiet add ../m mod; git commit -qm sub"
 )
 
+# Its repository is not in the git folder of the one around it, so the vault does not hold it.
+ELSEWHERE = f"{MODULE}; mv .git/modules/mod ../elsewhere; echo gitdir: ../../elsewhere > mod/.git; git config --file ../elsewhere/config core.worktree ../w/mod"
+
 
 def test_a_history_too_big_for_the_save_before_is_left_as_it_is_and_named(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
@@ -29,7 +32,7 @@ def test_a_history_too_big_for_the_save_before_is_left_as_it_is_and_named(
     before = place.sh(told)
     restored = place.restore(saved)
     assert place.sh(told) == before
-    assert "in/.git/" in restored.kept
+    assert "in/.git/" in restored.left_alone
     assert (place.folder / "in/n").read_bytes() == b"n\n"
 
 
@@ -143,7 +146,7 @@ COLLECT = "cd mod; git checkout -qf main; git reflog expire --expire=now --expir
 def test_a_module_whose_objects_are_gone_keeps_its_head_and_is_named(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.sh(MODULE)
+    place.sh(ELSEWHERE)
     place.sh(UNPUSHED)
     monkeypatch.setattr(nested_repos, "HISTORY_BYTES_MAX", 0)
     place.save()
@@ -151,7 +154,7 @@ def test_a_module_whose_objects_are_gone_keeps_its_head_and_is_named(
     assert "mod/.git/objects/" in {left.path for left in saved.left_out}
     place.sh(COLLECT)
     restored = place.restore(saved)
-    assert "mod/.git/" in restored.kept
+    assert "mod/.git/" in restored.left_alone
     assert (place.folder / "mod/m").read_bytes() == b"own\n"
     assert b"mod" in place.sh("git status --porcelain")
 
@@ -170,11 +173,11 @@ def test_what_a_module_did_not_push_survives_its_gc(place: Workspace) -> None:
 
 
 def test_a_pointer_to_a_git_folder_that_is_gone_is_not_written(place: Workspace) -> None:
-    place.sh(MODULE)
+    place.sh(ELSEWHERE)
     saved = place.save()
-    place.sh("git submodule --quiet deinit -f mod; rm -rf .git/modules/mod")
+    place.sh("git submodule --quiet deinit -f mod; rm -rf ../elsewhere")
     restored = place.restore(saved)
-    assert "mod/.git" in restored.kept
+    assert "mod/.git" in restored.left_alone
     assert not os.path.lexists(place.folder / "mod/.git")
     place.sh("git status")
 

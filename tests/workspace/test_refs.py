@@ -19,6 +19,7 @@ from tests.support.environment import TIMEOUT_S, skip_or_fail
 from tests.workspace.gitrepo import GitRepo, make_repo
 
 REF = "refs/outlast/01J/beat"
+TRIES_OF_A_LOCK = 2_000
 
 
 @pytest.fixture
@@ -170,6 +171,36 @@ def test_a_lock_that_is_given_back_is_taken(repo: GitRepo, oids: list[str]) -> N
         writer.start()
     writer.join(TIMEOUT_S)
     assert read_ref(repo.git_dir, REF) == oids[1]
+
+
+TAKING_AND_FREEING = """
+import os, sys
+print("begun", flush=True)
+while True:
+    try:
+        os.symlink(sys.argv[2], sys.argv[1])
+    except FileExistsError:
+        continue
+    os.unlink(sys.argv[1])
+"""
+
+
+def test_a_lock_that_is_freed_just_when_it_is_met_is_waited_for_as_any_other(
+    repo: GitRepo, oids: list[str], tmp_path: Path
+) -> None:
+    write_ref(repo.git_dir, REF, oids[0], old=None)
+    lock, output = repo.git_dir / f"{REF}.lock", tmp_path / "out"
+    met = 0
+    with processes.running(
+        processes.python_command(TAKING_AND_FREEING, str(lock), refs._myself()), output=output
+    ):
+        processes.wait_for(lambda: "begun" in output.read_text(), what="the other to take the lock")
+        for _ in range(TRIES_OF_A_LOCK):
+            if refs._try_lock(lock):
+                lock.unlink()
+            else:
+                met += 1
+    assert met >= 10, "the two hardly met"
 
 
 @pytest.mark.parametrize(

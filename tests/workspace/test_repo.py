@@ -12,6 +12,7 @@ from outlast.errors import SaveFailed, StoreRefused
 from outlast.workspace import repo
 from tests.support import environment
 from tests.support.environment import TIMEOUT_S
+from tests.workspace.gitrepo import make_repo
 from tests.workspace.workspace import BASE, Workspace, placed, wrapper
 
 FAILURES = {
@@ -67,6 +68,7 @@ NO_REPOSITORY = {
     "an empty file": ": > .git",
     "a pointer to nowhere": "echo 'gitdir: /nonexistent/x' > .git",
     "a link to nowhere": "ln -s /nonexistent .git",
+    "a link to itself": "ln -s .git .git",
     "a bare one": "git init -q --bare .git",
     "of the future": "git init -q; git config core.repositoryFormatVersion 99",
     "with an extension of the future": "git init -q; git config core.repositoryFormatVersion 1;"
@@ -83,6 +85,7 @@ def test_files_beside_a_git_folder_that_git_cannot_use_are_saved(what: str, tmp_
     with placed(tmp_path, NO_REPOSITORY[what] + "; echo precious > file") as place:
         saved = place.save()
         assert place.saver.repo().shadow
+        assert repo.workspace_around(place.folder) == place.folder
         assert place.content(saved, "file") == b"precious\n"
 
 
@@ -122,3 +125,20 @@ def test_a_store_of_nobody_is_refused(tmp_path: Path) -> None:
     assert "OUTLAST_STORE" in done.stdout, done.stderr
     assert issubclass(StoreRefused, Exception)
     assert store.default_url()
+
+
+def test_the_branch_that_is_checked_out_is_found_without_asking_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_repo(tmp_path / "w")
+    made.git("commit", "-q", "--allow-empty", "-m", "first")
+    made.git("checkout", "-q", "-b", "deep/branch")
+    made.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "linked"))
+    made.git("worktree", "add", "-q", "--detach", str(tmp_path / "detached"))
+    (made.folder / "below").mkdir()
+    (tmp_path / "empty" / ".git").mkdir(parents=True)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert repo.branch_in(made.folder) == "deep/branch"
+    assert repo.branch_in(tmp_path / "linked") == "side"
+    for none in (tmp_path / "detached", made.folder / "below", tmp_path / "empty", tmp_path / "not there"):
+        assert repo.branch_in(none) == ""

@@ -122,6 +122,28 @@ def test_a_file_that_changes_between_save_and_write_is_refused_by_name_and_untou
     place.restore(saved)
 
 
+@pytest.mark.parametrize(
+    "between", ["echo f > d", "rm -rf d; ln -s nowhere d", "mkdir d; echo 3 > d/k", "true"]
+)
+@pytest.mark.parametrize("remembered", [True, False])
+def test_files_below_a_link_to_itself_are_gone_and_come_back(
+    remembered: bool, between: str, place: Workspace
+) -> None:
+    place.sh("mkdir d; echo 1 > d/f; echo 2 > d/g; git add d/f")
+    saved, picture = place.save(), place.picture()
+    place.sh(f"rm -rf d; {between}")
+    place.save()
+    if not remembered:
+        place.anew()
+    place.sh("rm -rf d; ln -s d d")
+    looped = place.save()
+    assert looped.left_out == ()
+    place.restore(saved)
+    same(picture, place.picture(), "after the restore")
+    place.restore(looped)
+    assert os.readlink(place.folder / "d") == "d"
+
+
 @pytest.mark.parametrize("when", ["before", "save.ref_written", "restore.deleted", "restore.written"])
 def test_a_link_in_the_place_of_a_folder_leads_nobody_outside(
     when: str, place: Workspace, tmp_path: Path

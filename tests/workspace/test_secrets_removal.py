@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlast.workspace.capture.special import secrets
+from outlast.workspace.compact import repack
 from tests.support.environment import TIMEOUT_S
 from tests.support.sweeps import Sweep
 from tests.workspace.workspace import Workspace, placed
@@ -191,3 +192,30 @@ def test_killed_before_any_change_of_a_file_no_named_secret_is_lost_and_the_same
         check_whole(folder)
         sweep.met(done.returncode != 0)
     assert sweep.total > 20
+
+
+def test_many_versions_of_a_secret_take_little_room(place: Workspace) -> None:
+    lines = [f"KEY_{number}={os.urandom(16).hex()}" for number in range(1_000)]
+    made = []
+    for number in range(repack.PACKS_MAX + 2):
+        lines[number] = f"KEY_{number}={os.urandom(16).hex()}"
+        made.append(save_secret(place, "\n".join(lines)))
+    place.saver.tend()
+    assert not secrets.consolidate(place.saver.private, grace_s=0.0)
+    packs = list((apart(place) / "objects/pack").glob("*.pack"))
+    assert len(packs) == 1
+    assert sum(pack.stat().st_size for pack in packs) < 5 * len("\n".join(lines))
+    assert len(values(apart(place))) == len(made)
+    check_whole(apart(place))
+    age(apart(place))
+    assert let_go(place, made[0], made[-1]).secrets == len(made) - 2
+    assert len(values(apart(place))) == 2
+    check_whole(apart(place))
+
+
+def test_while_secrets_are_consolidated_none_is_removed(place: Workspace) -> None:
+    save_secret(place, "PASSWORD=one")
+    age(apart(place))
+    with repack.packing_lock(apart(place) / "objects/pack"):
+        assert let_go(place).secrets == 0
+    assert let_go(place).secrets == 1

@@ -13,14 +13,15 @@ from outlast.operations.gc import vaults
 from outlast.store.local import Local
 from outlast.workspace import saves
 from outlast.workspace.capture.saver import Saver
-from outlast.workspace.compact import repack
+from outlast.workspace.compact import prune, repack
 from outlast.workspace.compact.repack import consolidate
+from outlast.workspace.git import packs, rooms
 from outlast.workspace.git.packs import read_pack_index
 from outlast.workspace.restore import recreate, restore
 from outlast.workspace.types import Save
 from outlast.workspace.vault import bring_in, identity
 from tests.support import environment
-from tests.workspace.workspace import BASE, Workspace, placed, same
+from tests.workspace.workspace import BASE, RUN, Workspace, placed, same
 
 DIRTY = "echo 1 >> a.txt; git add a.txt; echo 2 >> a.txt; echo n > new; rm sub/b.txt"
 GONE = {
@@ -190,6 +191,23 @@ def test_what_the_user_repacked_takes_no_room_twice(place: Workspace) -> None:
     brought = repack.brought_packs(place.saver.repo().packs)
     assert [told.st_nlink for told in brought.values()] == [2]
     place.fsck()
+
+
+def test_a_pack_that_another_is_about_to_publish_is_not_taken_for_dead(place: Workspace) -> None:
+    """Two worktrees share a vault: one consolidates, or begins a save, while the other brings something in."""
+    place.save("beat")
+    there = place.saver.repo()
+    with rooms.room(there.vault) as room:
+        half = there.packs / f"pack-{'0' * 40}"
+        for suffix, data in ((".keep", packs.CONSOLIDATED), (".pack", b"PACK")):
+            half.with_suffix(suffix).write_bytes(data)
+        consolidate(there)
+        packs.sweep(there.packs)
+        assert room.is_dir()
+        assert half.with_suffix(".pack").exists()
+    packs.sweep(there.packs)
+    assert not half.with_suffix(".pack").exists()
+    assert not half.with_suffix(".keep").exists()
 
 
 # -- whose it is -----------------------------------------------------------------------------------------------------------
@@ -410,13 +428,65 @@ def test_saves_of_before_are_moved_and_the_repository_keeps_what_it_needs(place:
     as_before(place)
     theirs = place.sh("git rev-list --objects --branches")
     place.saver.repo()
-    (moved,) = vaults.move_saves(Local(place.state))
+    (moved,) = vaults.move_saves(Local(place.state), {RUN})
     assert (moved.refs, moved.failed) == (1, "")
     assert place.sh("git for-each-ref refs/outlast") == b""
     assert place.sh("git rev-list --objects --all") == theirs
     place.sh("git fsck --full --strict; git gc -q --prune=now")
-    assert vaults.move_saves(Local(place.state)) == ()
+    assert vaults.move_saves(Local(place.state), {RUN}) == ()
     all_there(place, first)
+
+
+def test_saves_of_before_of_another_stores_runs_stay_for_its_vault(place: Workspace, tmp_path: Path) -> None:
+    ours = place.save("beat")
+    place.write("new", b"theirs\n")
+    theirs = place.save("beat", run="r2")
+    as_before(place)
+    place.saver.repo()
+    for _ in range(2):
+        (moved,) = vaults.move_saves(Local(place.state), {RUN})
+        assert moved.left == 1
+    assert place.sh("git for-each-ref --format='%(refname)' refs/outlast") == b"refs/outlast/r2/beat\n"
+    place.sh("git gc -q --prune=now")
+    other = Workspace(place.folder, tmp_path / "other")
+    assert [held.commit for held in saves.chain(other.saver.repo(), other.saver.reader(), "r2")] == [
+        theirs.commit
+    ]
+    all_there(place, ours)
+    all_there(other, theirs)
+    other.close()
+
+
+def test_two_stores_have_two_vaults_and_neither_takes_anything_from_the_other(
+    place: Workspace, tmp_path: Path
+) -> None:
+    """Both have links to the same packs: no vault may think that it alone needs one, nor remove what the other has."""
+    place.sh("git gc -q")
+    other = Workspace(place.folder, tmp_path / "other")
+    made = []
+    for number in range(3):
+        for each, run in ((place, RUN), (other, "r2")):
+            each.write("c", os.urandom(50_000))
+            each.sh(f"git commit -qam {number}; git gc -q")
+            made.append((each, each.save("beat", run=run), each.picture()))
+    assert vault(place) != vault(other)
+    place.sh("rm -rf .git")
+    for each in (place, other):
+        each.anew()
+        each.save("beat", run="last")
+        consolidate(each.saver.repo(), grace_s=0.0)
+        prune.rewrite_packs(each.saver.repo(), young_s=0.0)
+    for each, save, _ in made:
+        all_there(each, save)
+    for each, save, picture in made[-2:]:
+        place.sh("rm -rf .git")
+        each.anew()
+        each.restore(save, force=True)
+        same(picture, each.picture())
+    place.close()
+    shutil.rmtree(place.state)
+    all_there(other, made[-1][1])
+    other.close()
 
 
 def test_a_vault_whose_repository_is_gone_is_listed_restored_or_removed(

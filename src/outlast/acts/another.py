@@ -41,7 +41,7 @@ class AnotherPlan:
             outcome = requests.ask(self.store, self.run.run, "settle", ANOTHER, args, by=by)
         says = f"{now.sentences[0]} {now.sentences[1]}"
         return ActOutcome(
-            says=f"{says} {TAKEN_IN.capitalize()}." if outcome.asked else says, link=self.run.run
+            says=f"{says} {TAKEN_IN.capitalize()}." if outcome.in_inbox else says, link=self.run.run
         )
 
 
@@ -50,7 +50,7 @@ def plan(store: Store, summary: Summary, effect: str) -> AnotherPlan:
     root, _ = root_of(store, summary)
     requests.settling(store, summary.run, effect, "happened")
     look = f"look whether it happened, then `outlast settle {summary.run} {effect} --happened` or `--did-not`"
-    first = next((told for known, told in _calls(store, root) if known == effect), None)
+    first = next((record for known, record in _calls(store, root) if known == effect), None)
     if first is None or summary.run != root.run or all(each.another != "named" for each in first.outward):
         raise UsageError(
             f"`--another` does not apply to effect {effect}: its address takes one kind of act, so reworded calls count as the same",
@@ -63,8 +63,8 @@ def plan(store: Store, summary: Summary, effect: str) -> AnotherPlan:
         )
     held = {
         each.content
-        for _, told in _calls(store, root) if told.held == effect
-        for each in told.outward if nearest(first.outward, [each])[0] == "named"
+        for _, record in _calls(store, root) if record.held == effect
+        for each in record.outward if nearest(first.outward, [each])[0] == "named"
     }  # fmt: skip
     if not held:
         raise UsageError(
@@ -87,10 +87,10 @@ def _calls(store: Store, run: Summary) -> Iterator[tuple[str, CallRecord]]:
         for item in page:
             if isinstance(item.event, ev.EffectIntended) and item.event.policy == "tell":
                 try:
-                    told = decoders.decode(
+                    record = decoders.decode(
                         show.raw(store, item.event.args, show.BLOB_SHOWN_MAX_BYTES), CallRecord
                     )
                 except msgspec.MsgspecError:
                     continue
-                yield f"{item.event.beat}.{item.event.n}", told
+                yield f"{item.event.beat}.{item.event.n}", record
         after = page[-1].seq

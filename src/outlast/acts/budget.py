@@ -49,9 +49,9 @@ class BudgetPlan:
             now = plan(self.store, self.run, self.amounts, limit_was=self.limit_was)
             outcome = requests.add_budget(self.store, run, now.more, by=by)
             after = limit_now(self.store, run)
-        when = f"; {TAKEN_IN}" if outcome.asked else ""
+        when = f"; {TAKEN_IN}" if outcome.in_inbox else ""
         says = f"{name(self.root)}: its budget is {limit_words(after)} now{when}."
-        if outcome.asked:
+        if outcome.in_inbox:
             return ActOutcome(says=says, link=self.run.run)
         then, hint = next_act(self.store, run)
         return ActOutcome(says=says, hint=hint, link=run, next=then)
@@ -69,14 +69,14 @@ def plan(store: Store, summary: Summary, amounts: Sequence[str], *, limit_was: s
     require_limit(limit_was, before)
     head = msgspec.structs.replace(root.state, budget=before)
     more, after = _topped(head, amounts)
-    said = [
+    sentences = [
         f"{name(root)} gets more: its budget becomes {limit_words(after)}; it was {limit_words(before)}.",
         f"Then there is: {rest_words(msgspec.structs.replace(head, budget=after))}.",
         f"It is running: {TAKEN_IN}." if status == "running"
         else f"It is {stands(store, root)}, and is not started by this: resume it.",
     ]  # fmt: skip
     return BudgetPlan(
-        store, summary, root, tuple(amounts), limit_was, before, more, after, (*about_child(summary, root), *said)
+        store, summary, root, tuple(amounts), limit_was, before, more, after, (*about_child(summary, root), *sentences)
     )  # fmt: skip
 
 

@@ -89,22 +89,22 @@ def plan(
     prepared = _prepared(store, summary, at, task, amounts, folder)
     opened, again = prepared.opened, () if prepared.exists else prepared.again
     if prepared.exists:
-        said = [f"The fork is there already: run {opened.run} of task {opened.task}. Nothing changes."]
+        sentences = [f"The fork is there already: run {opened.run} of task {opened.task}. Nothing changes."]
     else:
         point = f"the end of beat {at:,}" if at else "the beginning"
-        said = [
+        sentences = [
             f"A new run of task {opened.task} is made. It shares the past of run {summary.run} up to {point}, and goes its"
             " own way from there. It is not started by this."
         ]
     if folder is not None:
-        said.append(f"Its files, as they were then, are written into {folder}.")
+        sentences.append(f"Its files, as they were then, are written into {folder}.")
     elif opened.workspace:
-        said.append(f"It works in the same folder, {opened.workspace}, as it is when it is started.")
+        sentences.append(f"It works in the same folder, {opened.workspace}, as it is when it is started.")
     if amounts and not prepared.exists:
-        said.append(f"{', '.join(amounts)} of the budget of run {summary.run} is moved to it.")
+        sentences.append(f"{', '.join(amounts)} of the budget of run {summary.run} is moved to it.")
     return ForkPlan(
         store, summary, at, task, tuple(amounts), folder, opened.task, opened.workspace, prepared.exists, is_shadow, again,
-        (*said, *_repeats(summary, again)),
+        (*sentences, *_repeats(summary, again)),
     )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def _how_to_start(fork: Summary) -> str:
 
 
 def _without_files(fork: Summary, error: OutlastError | OSError, *, is_new: bool) -> ActOutcome:
-    """The same again ends what was begun."""
+    """Report a fork that exists but has no files yet. Asking for the same fork again writes them."""
     hint = error.hint if isinstance(error, OutlastError) else "see `outlast doctor`"
     return ActOutcome(
         says=f"{name(fork)} is made, but its files could not be written: {error}.",

@@ -83,8 +83,8 @@ def plan(
     run = _run_of(store, found)
     new_folder.require(folder, store=state, workspace=run.state.workspace if run is not None else "")
     foreseen = restore.restore_to(found, folder, dry_run=True, with_secrets=with_secrets)
-    said = _sentences(found, run, foreseen, folder, with_secrets=with_secrets)
-    return RestorePlan(store, found, run, folder, with_secrets, foreseen, tuple(said))
+    sentences = _sentences(found, run, foreseen, folder, with_secrets=with_secrets)
+    return RestorePlan(store, found, run, folder, with_secrets, foreseen, tuple(sentences))
 
 
 def _run_of(store: Store | None, found: Found) -> Summary | None:
@@ -108,7 +108,7 @@ def _sentences(
         one = len(meta.secrets) == 1
         count = "1 untracked secret" if one else f"{len(meta.secrets):,} untracked secrets"
         yield f"{count} of it, kept apart, {'stays' if one else 'stay'} apart; --with-secrets on the command line brings {'it' if one else 'them'} back."
-    left = [path for path in foreseen.left_out if path not in {kept.path for kept in meta.secrets}]
+    left = [path for path in foreseen.left_out if path not in {secret.path for secret in meta.secrets}]
     if left:
         count = "1 path was" if len(left) == 1 else f"{len(left):,} paths were"
         yield f"{count} left out of the save: {short(left[0], 80)}{'' if len(left) == 1 else ' and others'}."

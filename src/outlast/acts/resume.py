@@ -98,12 +98,12 @@ class ResumePlan:
             if self.launch is None:
                 return allowed
             root = requests.summary_of(self.store, run)
-            told = _started(wake.wake_one(self.store, root, Timing.current().started_within_s), root)
-        if told.ok or self.budget is None:
-            return told
+            outcome = _started(wake.wake_one(self.store, root, Timing.current().started_within_s), root)
+        if outcome.ok or self.budget is None:
+            return outcome
         limit = limit_words(root.state.budget)
         return msgspec.structs.replace(
-            told, says=f"{told.says} Its budget is already {limit}, although it did not start."
+            outcome, says=f"{outcome.says} Its budget is already {limit}, although it did not start."
         )
 
     def allow(self, by: str = "") -> ActOutcome:
@@ -172,23 +172,23 @@ def plan(store: Store, summary: Summary, wish: ResumeWish, *, wait: bool = False
     asks = bool(verdict.to_settle(children, root.state))
     if asks:
         settle = settle_hint(settle_command(children, root.state))
-        said = [
+        sentences = [
             f"{name(root)} is in doubt, and would stop at once or when it comes to that effect: {settle}."
         ]
     elif launch is None:
-        said = [
+        sentences = [
             f"{name(root)} is {stands(store, root)} at beat {beat} and may be started again.",
             "outlast did not start its program: start it yourself, and the run goes on. outlast starts nothing.",
         ]
     else:
         command, where = mask(short(shlex.join(launch.words), COMMAND_CHARS))[0], os.fsdecode(raw(launch.cwd))
-        said = [f"{name(root)} goes on at beat {beat} with `{command}` in {where}; {rest_words(head)}."]
+        sentences = [f"{name(root)} goes on at beat {beat} with `{command}` in {where}; {rest_words(head)}."]
     if budget is not None:
-        said.append(f"Its budget becomes {limit_words(budget)}; it was {limit_words(before)}.")
+        sentences.append(f"Its budget becomes {limit_words(budget)}; it was {limit_words(before)}.")
     hindrances = tuple(_hindrances(store, root))
-    said += [*leaving, *hindrances, *notes]
+    sentences += [*leaving, *hindrances, *notes]
     return ResumePlan(
-        store, summary, root, wish, launch, budget, before, tuple(notes), hindrances, (*about_child(summary, root), *said), asks
+        store, summary, root, wish, launch, budget, before, tuple(notes), hindrances, (*about_child(summary, root), *sentences), asks
     )  # fmt: skip
 
 
@@ -277,14 +277,14 @@ def _let_leave(store: Store, run: str) -> None:
         time.sleep(Timing.current().look_every_s)
 
 
-def _started(told: Sleeper, root: Summary) -> ActOutcome:
+def _started(sleeper: Sleeper, root: Summary) -> ActOutcome:
     output = f"`outlast output {root.run} -f` shows what it says"
-    if told.started:
-        return ActOutcome(says=f"{name(root)} {told.why}.", hint=output, link=root.run)
-    if told.started is None and told.wake:
+    if sleeper.started:
+        return ActOutcome(says=f"{name(root)} {sleeper.why}.", hint=output, link=root.run)
+    if sleeper.started is None and sleeper.wake:
         says = f"{name(root)} is being started, and has not begun within {Timing.current().started_within_s:.0f} s."
         return ActOutcome(says=says, hint=output, link=root.run)
-    log = f"; its log is {told.log}" if told.log else ""
-    why = f"{name(root)} does not go on: {told.why}."
+    log = f"; its log is {sleeper.log}" if sleeper.log else ""
+    why = f"{name(root)} does not go on: {sleeper.why}."
     hint = f"see `outlast show {root.run}`{log}"
     return ActOutcome(says=why, hint=hint, link=root.run, error=RunRefused(why, hint=hint))

@@ -29,7 +29,7 @@ PersonsFinding = Literal["happened", "did_not", "give_up"]
 class _Word(NamedTuple):
     """The name of a person's finding, and its consequence."""
 
-    said: str
+    clause: str
     option: str
     state: show.EffectWord
     then: str
@@ -45,9 +45,9 @@ WORDS: dict[PersonsFinding, _Word] = {
 }  # fmt: skip
 
 
-def said(finding: Finding) -> str:
+def clause(finding: Finding) -> str:
     """A finding within a sentence: what became of the effect."""
-    return "is still in doubt" if finding == "cannot_tell" else WORDS[finding].said
+    return "is still in doubt" if finding == "cannot_tell" else WORDS[finding].clause
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class SettlePlan:
 
     def apply(self, by: str = "") -> ActOutcome:
         """Record it, or ask the run's holder to. The same word again changes nothing."""
-        root, effect = self.root, f"Effect {self.effect} {said(self.finding)}"
+        root, effect = self.root, f"Effect {self.effect} {clause(self.finding)}"
         with requests.alone(self.store, root.run, WRITES):
             now = plan(self.store, self.run, self.effect, self.finding, self.result)
             if now.settled_by:
@@ -81,7 +81,7 @@ class SettlePlan:
             outcome = requests.settle(
                 self.store, self.run.run, self.effect, self.finding, self.result or b"null", by=by
             )
-        if outcome.asked:
+        if outcome.in_inbox:
             again = "" if outcome.changed else "asked already; "
             return ActOutcome(
                 says=f"{effect}: {again}{TAKEN_IN}.", changed=outcome.changed, link=self.run.run
@@ -110,15 +110,15 @@ def plan(
     found = effect_of(store, summary, effect)
     name = f"Effect {effect}" + (f", {found.name}," if found is not None else "")
     if found is not None and _is_settled_so(found, finding, result):
-        so = (f"{name} {said(finding)} already, as {found.settled_by} said: nothing changes.",)
+        so = (f"{name} {clause(finding)} already, as {found.settled_by} said: nothing changes.",)
         return SettlePlan(store, summary, root, effect, finding, result, found.settled_by, so)
     if finding == "did_not" and found is not None:
         _refuse_living(store, root, summary.run, found)
-    asked = requests.settling(store, summary.run, effect, finding, result or b"null")
-    _require_one_word(store, root, asked)
-    told = short(bytes(asked.result).decode(), RESULT_CHARS)
+    args = requests.settling(store, summary.run, effect, finding, result or b"null")
+    _require_one_word(store, root, args)
+    shown = short(bytes(args.result).decode(), RESULT_CHARS)
     sentences = (
-        *about(found), f"{name} is recorded as: it {said(finding)}, by your word.", WORDS[finding].then.format(result=told),
+        *about(found), f"{name} is recorded as: it {clause(finding)}, by your word.", WORDS[finding].then.format(result=shown),
         _taken_in(store, root, status),
     )  # fmt: skip
     return SettlePlan(store, summary, root, effect, finding, result, "", sentences)
@@ -155,7 +155,7 @@ def _refuse_living(store: Store, root: Summary, run: str, effect: show.Effect) -
 
 
 def _is_settled_so(found: show.Effect, finding: PersonsFinding, result: bytes | None) -> bool:
-    """Whether somebody has said the very same before."""
+    """Whether the effect is settled already with this finding and this result."""
     if not found.settled_by or found.state != WORDS[finding].state:
         return False
     with contextlib.suppress(msgspec.DecodeError, RecursionError):
@@ -164,7 +164,7 @@ def _is_settled_so(found: show.Effect, finding: PersonsFinding, result: bytes | 
     return False
 
 
-def _require_one_word(store: Store, root: Summary, asked: SettleArgs) -> None:
+def _require_one_word(store: Store, root: Summary, args: SettleArgs) -> None:
     """Refuse a second, different finding about an effect while the first one waits for the running process: the first would count."""
     for request in store.inbox.pending(root.run):
         if request.what != "settle":
@@ -173,8 +173,8 @@ def _require_one_word(store: Store, root: Summary, asked: SettleArgs) -> None:
             waits = decoders.decode(request.args, SettleArgs)
         except msgspec.MsgspecError:
             continue
-        if (waits.run, waits.effect) == (asked.run, asked.effect) and waits != asked:
+        if (waits.run, waits.effect) == (args.run, args.effect) and waits != args:
             raise RunRefused(
-                f"{request.by} said already that effect {asked.effect} {said(waits.finding)}",
+                f"{request.by} said already that effect {args.effect} {clause(waits.finding)}",
                 hint="the running process applies it soon; check then",
             )

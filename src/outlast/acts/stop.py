@@ -67,7 +67,7 @@ class StopPlan:
         with requests.alone(self.store, root.run, WRITES):
             outcome = requests.ask(self.store, root.run, self.act, self.act, by=by)
         then, hint = _afterwards(self.store, self.act, root.run)
-        if outcome.asked:
+        if outcome.in_inbox:
             how = stopped_how(self.store, root, self.act)
             already = "" if outcome.changed else "already "
             says = f"{name(root)} is {already}asked to be {_WORD[self.act]}: {how}."
@@ -94,14 +94,14 @@ def plan(store: Store, summary: Summary, act: Stop) -> StopPlan:
     root, status = root_of(store, summary)
     after = requests.allow(root.state, status, act)
     if after == status and status != "running":
-        said = [f"{name(root)} is {_WORD[act]} already: nothing changes."]
+        sentences = [f"{name(root)} is {_WORD[act]} already: nothing changes."]
     elif act == "pause":
-        said = [*_pause(store, root, status)]
+        sentences = [*_pause(store, root, status)]
     elif act == "cancel":
-        said = [*_cancel(store, root, status)]
+        sentences = [*_cancel(store, root, status)]
     else:
-        said = [*_seal(store, root, status, act)]
-    return StopPlan(store, root, act, (*about_child(summary, root), *said))
+        sentences = [*_seal(store, root, status, act)]
+    return StopPlan(store, root, act, (*about_child(summary, root), *sentences))
 
 
 def _pause(store: Store, root: Summary, status: Status) -> Iterator[str]:

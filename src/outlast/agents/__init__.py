@@ -90,7 +90,7 @@ class Billing(Protocol):
         """A short, stable name, no secret, of the account that a usage limit would be met on; empty where unknown."""
 
     def gateway(self, ask: Ask, route: Route) -> Ask | str:
-        """The same ask, whose launch sends the model's calls to where `route` says; or why that cannot be done."""
+        """A copy of the ask whose launch sends the model's calls to where `route` says; or why that cannot be done."""
 
     def spent(self, ask: Ask) -> Iterable[UsageReport]:
         """All that was spent, by a file other than the transcript: the whole of it each time, each report under its key."""

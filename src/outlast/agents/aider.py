@@ -166,11 +166,11 @@ class AiderTranscript:
 
     def parse(self, line: bytes) -> Iterable[AgentEvent]:
         """The line with a response's cost, which comes after it, marks a response."""
-        kept = line[: json_lines.TEXT_MAX_CHARS].strip()
-        if not kept or kept[0] in b"#":
+        stripped = line[: json_lines.TEXT_MAX_CHARS].strip()
+        if not stripped or stripped[0] in b"#":
             return ()
-        words = kept.decode("utf-8", "replace")
-        if kept[0] not in b">":
+        words = stripped.decode("utf-8", "replace")
+        if stripped[0] not in b">":
             return (
                 () if words.startswith("Cost: $") else (Text(values.scrub(words)),)
             )  # a report's second line
@@ -184,20 +184,20 @@ class AiderTranscript:
         return Response(words), UsageReport(_usage(cost), "response", words, self._model), BatchEnd()
 
     def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
-        """Nothing to mend: it holds what was said, and no calls."""
+        """Return the history unchanged: it holds only text, no calls that could be cut off."""
         return transcript
 
     def ending(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
-        """It exits 0 whatever its model's provider answered, so its last words decide."""
+        """Judge by its last words: aider exits 0 whatever its model's provider answered."""
         words = endings.last_words(tail)
         killed = endings.by_signal(exit_code)
         if killed is not None:
             return killed
         failure = _FAILURE.search(words)
         if failure is not None and not _ANSWERED.search(words, failure.start()):
-            told = endings.match(NAME, words[failure.start() :], self._clock())
-            if told is not None:
-                return told
+            final = endings.match(NAME, words[failure.start() :], self._clock())
+            if final is not None:
+                return final
             return Final("crashed", endings.short(words[failure.start() :]))
         return endings.by_exit(exit_code, words, NAME, self._clock())
 
@@ -298,12 +298,12 @@ def _routed(parts: argv.Parts, ask: Ask) -> tuple[argv.Parts, tuple[str, ...]]:
     theirs = providers.text(ask.cwd / named) if named else ""
     lines = [theirs, *(f"{name}={url}" for name, url in ours.items()), ""]
     path = common_launch.private(ask.folder / "aider.env", "\n".join(lines).encode("utf-8", "replace"))
-    kept = tuple(
+    rest = tuple(
         part
         for part in argv.without(parts, OPENAI_BASE, ENV_FILE)
         if part.names[-1:] != ("--set-env",) or part.values[-1].partition("=")[0].strip() not in ours
     )
-    return kept, (ENV_FILE, str(path))
+    return rest, (ENV_FILE, str(path))
 
 
 def _usage(found: re.Match[str]) -> values.Usage:

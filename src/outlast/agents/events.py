@@ -63,6 +63,7 @@ class TaskEnd(msgspec.Struct, frozen=True, tag="task_end"):
     task: str
     ok: bool
     output: str = ""
+    code: int | None = None  # its exit code, if that is told
 
 
 class BatchEnd(msgspec.Struct, frozen=True, tag="batch_end"):

@@ -217,8 +217,8 @@ def _settings(parts: argv.Parts) -> list[str]:
 
 
 def _model(parts: argv.Parts, environment: Mapping[str, str]) -> str:
-    told = [word.partition("=") for word in _settings(parts)]
-    given = [value for key, _, value in told if key == "model.model_name"]
+    pairs = [word.partition("=") for word in _settings(parts)]
+    given = [value for key, _, value in pairs if key == "model.model_name"]
     named = argv.value(parts, "--model") or (given[-1] if given else "")
     return named or _environment(environment).get("MSWEA_MODEL_NAME", "")
 

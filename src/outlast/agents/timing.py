@@ -13,6 +13,7 @@ class Timing:
     hook_timeout_s: int = (
         600  # as written into a CLI's settings: far above the 5 s after which our hook answers by itself
     )
+    http_hook_s: int = 30  # a hook by HTTP that nobody answers denies its call then, a local one as well
     facts_s: float = 3.0  # before an outward call; its hook waits for it
     look_s: float = 10.0  # for a probe to find out whether a call happened
     settles_s: float = 3.0  # how long the far side of a call may be busy with it after its caller died

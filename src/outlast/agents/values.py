@@ -14,6 +14,14 @@ Payment = Literal["api", "subscription", "unknown"]
 Route = Callable[[str], str]  # the base URL of a provider → the address on this machine that stands for it
 
 
+class HttpHook(msgspec.Struct, frozen=True):
+    """Where hooks are answered by HTTP. The agent shows the secret in a header; nobody else may read it."""
+
+    url: str
+    header: str
+    secret: str
+
+
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about a start: the command, its environment and folder, and the session to go on with."""
 
@@ -22,6 +30,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     cwd: Path
     folder: Path  # the agent's own folder in the run's, for files that outlast writes for it
     hook: tuple[str, ...] = ()  # the command that a hook is to run; it reads the hook's input from stdin
+    by_http: HttpHook | None = None  # the same by HTTP, for an agent that takes hooks so
     session: values.SessionMark | None = None  # the session to go on with
     prompt: str = ""  # what the agent is asked; empty for the user's own first words
     interactive: bool = False
@@ -54,6 +63,7 @@ class AgentCommand(msgspec.Struct, frozen=True):
     command: tuple[str, ...]
     environment: Mapping[str, str] = {}
     session: str = ""
+    by_http: bool = False  # its hooks come by HTTP, and it inherits the socket that listens for them
 
 
 class Hook(msgspec.Struct, frozen=True):
@@ -61,6 +71,7 @@ class Hook(msgspec.Struct, frozen=True):
 
     kind: Literal["pre", "post", "other"]
     events: tuple[AgentEvent, ...] = ()
+    ends_batch: bool = False  # all calls of a response have ended, and its model is asked next
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ class Timing:
     # The witness.
     settle_s: float = 0.02  # how long it may be busy with a request whose sender died
     quiet_limit_s: float = 5.0  # for every request that a dead attempt had sent to be done with
+    quiet_look_s: float = 0.001  # between two looks at whether they are
     unsure_wait_s: float = 0.03  # where it may drop a request, its silence is waited for
 
     # The tasks whose world is late: the caller gives up long before, and looks only after it was done.

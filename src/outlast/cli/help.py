@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "decide": ("resume", "pause", "kill", "cancel", "settle", "open"),
     "files": ("saves", "save", "diff", "restore", "bisect", "watch"),
     "elsewhere": ("fork", "export", "import", "handoff"),
-    "care": ("doctor", "config", "service", "clean", "gc", "completion", "demo", "chaos", "help"),
+    "care": ("doctor", "config", "store", "service", "clean", "gc", "completion", "demo", "chaos", "help"),
 }  # fmt: skip
 
 ABOUT = "outlast runs agents that can be killed and go on where they stopped."
@@ -41,7 +41,7 @@ OTHER_WORDS: dict[str, tuple[str, ...]] = {
     "stop": ("kill", "remove"), "undo": ("restore",), "uninstall": ("remove", "service remove"),
 }  # fmt: skip
 
-_KEPT = re.compile(r"\s|example:|exit codes|probe:")  # lines that are laid out already
+_LAID_OUT = re.compile(r"\s|example:|exit codes|probe:")  # lines that are laid out already
 
 
 class Layout(argparse.HelpFormatter):
@@ -54,7 +54,7 @@ class Layout(argparse.HelpFormatter):
         lines: list[str] = []
         prose: list[str] = []
         for line in (*text.splitlines(), " "):
-            if _KEPT.match(line):
+            if _LAID_OUT.match(line):
                 lines += textwrap.wrap(" ".join(prose), width)
                 lines.append(line)
                 prose = []

@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -48,6 +49,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.saves": ("save", "saves", "diff", "restore", "bisect", "watch"),
     "outlast.cli.commands.transfer": ("fork", "export", "import"),
     "outlast.cli.commands.clean": ("clean",),
+    "outlast.cli.commands.store": ("store",),
     "outlast.cli.commands.maintenance": ("gc", "config", "doctor"),
     "outlast.cli.commands.demo": ("demo",),
     "outlast.cli.commands.chaos": ("chaos",),
@@ -82,7 +84,7 @@ NUMBER_MAX = 2**53 - 1  # as far as JSON and SQLite agree
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong, and in a hint what to type instead. No option is guessed: `--al` is none."""
+    """A parser that says in one line what is wrong, and in a hint what to type instead. Options are not guessed from a prefix such as `--al`."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **{"allow_abbrev": False} | named)
@@ -118,27 +120,44 @@ class Parser(argparse.ArgumentParser):
         """Each command refuses the arguments it does not know; argparse would leave that to the topmost parser.
 
         A command with a `rest` takes everything after `--` unchanged: another command line. A command with a `spread`
-        takes the words of that argument also after its options, which argparse does not.
+        takes the words of that argument also after its options, which argparse does not. Elsewhere `--` only says that
+        no option follows.
         """
         rest: list[str] | None = None
-        if args is not None and self.get_default("rest") is not None and "--" in args:
-            at = list(args).index("--")
-            args, rest = args[:at], list(args[at + 1 :])
+        args = self._after_separator(list(sys.argv[1:] if args is None else args))
+        if self.get_default("rest") is not None and "--" in args:
+            at = args.index("--")
+            args, rest = args[:at], args[at + 1 :]
         # A mistyped option first: what is missing instead of it, argparse would say before that.
-        if mistyped := self._mistyped(list(args or ()), has_command=rest is not None):
+        if mistyped := self._mistyped(args, has_command=rest is not None):
             self._refuse_unknown(mistyped, has_rest=rest is not None)
         found, unknown = super().parse_known_args(args, namespace)
         if rest is not None:
             found.rest = rest
+        unknown, plain = _sorted_out(unknown, args)
         if (spread := self.get_default("spread")) and not any(word.startswith("-") for word in unknown):
-            setattr(found, spread, [*getattr(found, spread), *unknown])
-            unknown = []
+            setattr(found, spread, [*getattr(found, spread), *unknown, *plain])
+            unknown = plain = []
         if unknown:
             self._refuse_unknown(unknown, has_rest=rest is not None)
-        return found, unknown
+        if plain:
+            self._refuse(f"unexpected argument: {' '.join(plain)}")
+        return found, []
+
+    def _after_separator(self, words: list[str]) -> list[str]:
+        """Without a `--` before the name of a command below, where argparse takes it for the name."""
+        waits = False  # for the value of an option
+        for at, word in enumerate(words if self._below() else ()):
+            if word == "--" and not waits:
+                return words[:at] + words[at + 1 :]
+            if not waits and not word.startswith("-"):
+                break
+            action = self._option_string_actions.get(word)
+            waits = action is not None and action.nargs != 0
+        return words
 
     def _mistyped(self, words: Sequence[str], *, has_command: bool) -> list[str]:
-        """The first long option that is none of ours, and the words after it.
+        """The first long option that outlast does not know, and the words after it.
 
         A command below has options of its own, and so has a command line that somebody wrote without `--` before it.
         """
@@ -179,6 +198,21 @@ class Parser(argparse.ArgumentParser):
     def _refuse(self, message: str, hint: str = "") -> NoReturn:
         messages.complain(message, hint or f"`{self.prog} --help` explains it")
         sys.exit(EXIT_USAGE)
+
+
+def _sorted_out(unknown: Sequence[str], args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words that argparse has no place for: those before a `--`, and those after it, which are never options."""
+    before = args[: args.index("--")] if "--" in args else args
+    left, options, plain = Counter(before), list[str](), list[str]()
+    for word in unknown:
+        if left[word] > 0:
+            left[word] -= 1
+            options.append(word)
+        else:
+            plain.append(word)
+    if "--" in plain:
+        plain.remove("--")
+    return options, plain
 
 
 def _whole_number(text: str) -> int:
@@ -277,10 +311,10 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.debug:
             traceback.print_exc()  # now: the process of a supervisor ends right after this
             return error.exit_code
-        said = [str(error), error.hint]
+        lines = [str(error), error.hint]
         if arguments.command in messages.COMMANDS:
-            said = [messages.typed(text, arguments.command) for text in said]
-        messages.complain(*said)
+            lines = [messages.typed(text, arguments.command) for text in lines]
+        messages.complain(*lines)
         return error.exit_code
     except Exception as error:
         if arguments.debug:

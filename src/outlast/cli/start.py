@@ -24,8 +24,8 @@ def main() -> int:
     """Run one command; its exit code."""
     _open_missing()
     if sys.platform != "linux" and _command() in _LINUX_ONLY and not {"-h", "--help"} & set(sys.argv):
-        told = f"error: `outlast {_command()}` needs Linux, and this is {sys.platform}\nhint: {_ELSEWHERE}; for the rest use Linux, a container or WSL2\n"
-        os.write(2, told.encode())
+        message = f"error: `outlast {_command()}` needs Linux, and this is {sys.platform}\nhint: {_ELSEWHERE}; for the rest use Linux, a container or WSL2\n"
+        os.write(2, message.encode())
         return _EXIT_REFUSED
     try:
         if _is_supervised():
@@ -38,8 +38,8 @@ def main() -> int:
 
         return run()
     except ImportError as error:
-        told = f"outlast: it cannot run: {error}. It is being removed or replaced: install it again, then type the same again\n"
-        os.write(2, told.encode(errors="replace"))
+        message = f"outlast: it cannot run: {error}. It is being removed or replaced: install it again, then type the same again\n"
+        os.write(2, message.encode(errors="replace"))
         return _EXIT_BROKEN
     except KeyboardInterrupt:
         os.write(2, b"stopped by Ctrl-C\n")

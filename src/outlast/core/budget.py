@@ -73,7 +73,7 @@ class Line(msgspec.Struct, frozen=True):
     limit: int
     spent: int
     reserved: int = 0
-    kept: int = 0  # the reserve for the run's own ending
+    ending_reserve: int = 0  # for the run's own ending
 
     @property
     def left(self) -> int:
@@ -90,9 +90,9 @@ class Line(msgspec.Struct, frozen=True):
     @property
     def wraps_up(self) -> bool:
         """Whether one more beat like the last ones would eat into the reserve; for gauges, whether the reserve is reached."""
-        if self.unit in ("time", "window", "until") and self.kept:
-            return self.spent >= self.limit - self.kept
-        return self.spent + self.reserved > self.limit - self.kept
+        if self.unit in ("time", "window", "until") and self.ending_reserve:
+            return self.spent >= self.limit - self.ending_reserve
+        return self.spent + self.reserved > self.limit - self.ending_reserve
 
     def words(self) -> str:
         """Spent and limit, for a person."""
@@ -129,7 +129,7 @@ def parse(given: object) -> Allowance | None:
     if given is None:
         return None
     if isinstance(given, Allowance):
-        return _kept(given)
+        return _writable(given)
     if isinstance(given, Mapping):
         given = [f"{unit}={amount}" for unit, amount in given.items()]
     if isinstance(given, int | str):
@@ -155,12 +155,12 @@ def reserve(text: str) -> int:
     """The share of a budget reserved for the run's own ending, from "10%" or "10"."""
     matched = re.fullmatch(r"([0-9]{1,3})\s*%?", text.strip())
     if not matched or int(matched[1]) >= 100:
-        said = f"must be 0 to 99 %, got {matched[1]}" if matched else f"{text!r:.40} cannot be read"
-        raise BadSetting(f"reserve {said}", hint="a share of the budget, like 10%")
+        problem = f"must be 0 to 99 %, got {matched[1]}" if matched else f"{text!r:.40} cannot be read"
+        raise BadSetting(f"reserve {problem}", hint="a share of the budget, like 10%")
     return int(matched[1])
 
 
-def _kept(allowance: Allowance) -> Allowance:
+def _writable(allowance: Allowance) -> Allowance:
     """Check an allowance that somebody built by hand: one that cannot be read back must never be written."""
     for amount in (getattr(allowance, field) for field in UNITS):
         if amount is not None and (type(amount) is not int or amount <= 0):
@@ -239,15 +239,15 @@ def lines(state: RunState, live: Live | None = None) -> tuple[Line, ...]:
         spent = spent if key in (BEAT, GATEWAY) else spent.plus(other)
     found: list[Line] = []
     if budget.tokens is not None:
-        kept = _kept_of(budget.tokens, share, own.tokens)
-        found.append(Line("tokens", budget.tokens, spent.tokens, max(own.tokens, calls.tokens), kept))
+        set_aside = _reserve_of(budget.tokens, share, own.tokens)
+        found.append(Line("tokens", budget.tokens, spent.tokens, max(own.tokens, calls.tokens), set_aside))
     if (limit := budget.cost_microusd) is not None:
-        kept = _kept_of(limit, share, own.cost_microusd)
+        set_aside = _reserve_of(limit, share, own.cost_microusd)
         reserved = max(own.cost_microusd, calls.cost_microusd)
-        found.append(Line("usd", limit, spent.cost_microusd, reserved, kept))
+        found.append(Line("usd", limit, spent.cost_microusd, reserved, set_aside))
     if budget.beats is not None:
-        kept = min(budget.beats - 1, -(-budget.beats * share // 100))
-        found.append(Line("beats", budget.beats, state.beats, 1, kept))
+        set_aside = min(budget.beats - 1, -(-budget.beats * share // 100))
+        found.append(Line("beats", budget.beats, state.beats, 1, set_aside))
     if live is not None and (limit := budget.time_s) is not None:
         lived_s = (spent.time_ms + live.lived_ms) // 1000
         found.append(Line("time", limit, lived_s, 0, limit * share // 100))
@@ -260,7 +260,7 @@ def lines(state: RunState, live: Live | None = None) -> tuple[Line, ...]:
     return tuple(found)
 
 
-def _kept_of(limit: int, share: int, beat: int) -> int:
+def _reserve_of(limit: int, share: int, beat: int) -> int:
     """The reserve for the ending: the share that was asked for, but at least the beats that an ending takes."""
     return max(limit * share // 100, min(ENDING_BEATS * beat, limit // 2) if share else 0)
 
@@ -305,7 +305,7 @@ def is_spent(state: RunState, live: Live | None = None) -> bool:
 
 
 def wraps_up(state: RunState, live: Live | None = None) -> str:
-    """Of which unit only the reserve is left, in words; empty if of none."""
+    """The first unit of which only the reserve is left, in words; empty if there is none."""
     return next((line.words() for line in lines(state, live) if line.wraps_up), "")
 
 
@@ -419,7 +419,7 @@ def half_of(line: Line, state: RunState | None = None) -> str:
         ahead = (
             HINTED_TURNS if state.plan_total is None else min(HINTED_TURNS, state.plan_total - state.beats)
         )
-        half = max(half, ahead * line.spent // state.beats + line.kept)
+        half = max(half, ahead * line.spent // state.beats + line.ending_reserve)
     if half <= over:
         half += over
 
@@ -446,7 +446,7 @@ def _more_window(line: Line) -> str:
 
     A window is never used by more than 100 %, so a limit whose part before the reserve is above that is never reached.
     """
-    reserve_pct = line.kept * 100 // line.limit
+    reserve_pct = line.ending_reserve * 100 // line.limit
     if line.spent < 10_000 - 100 * reserve_pct:
         return "window=100%"
     return f"window=+{min(100, 10_000 // (100 - reserve_pct) + 1 - line.limit // 100)}%"

@@ -49,13 +49,13 @@ def render(parts: Parts, tokens_max: int) -> str:
     """The context as text of at most `tokens_max` estimated tokens."""
     budget_chars = tokens_max * CHARS_PER_TOKEN
     sections = [section for section in _sections(parts, budget_chars // 2) if section[1]]
-    kept: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for title, lines, keep_last in sorted(sections, key=lambda item: _RANK[item[0]]):
-        room = budget_chars - sum(len(text) + 1 for text in kept.values())
+        room = budget_chars - sum(len(text) + 1 for text in chosen.values())
         text = _fit(title, lines, room, keep_last)
         if text:
-            kept[title] = text
-    return "\n".join(kept[title] for title, _, _ in sections if title in kept)
+            chosen[title] = text
+    return "\n".join(chosen[title] for title, _, _ in sections if title in chosen)
 
 
 _ORDER_OF_SACRIFICE = (

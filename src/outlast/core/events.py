@@ -198,6 +198,7 @@ class AttemptStarted(Event, frozen=True, tag="attempt_started"):
     `reserved`: what the attempt's first beat may cost, set aside for it if there is a budget. `finishes`: the agent had
     finished before, and is started again only if a call of it turns out not to have happened. `guarded`: a plain command under
     guard; a call of it that is in doubt is held, and nobody below reads why. `within`: the run that it was started in.
+    `host_id`: which host of a shared store it works on; the files and their saves are there.
     """
 
     epoch: int
@@ -213,6 +214,7 @@ class AttemptStarted(Event, frozen=True, tag="attempt_started"):
     finishes: bool = False
     guarded: bool = False
     within: str = ""
+    host_id: str = ""
 
 
 class AttemptEnded(Event, frozen=True, tag="attempt_ended"):

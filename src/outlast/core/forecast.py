@@ -264,16 +264,16 @@ class ReadRun:
 class PredictedRun:
     """A past run as the learner meets it, with the prediction made at its start."""
 
-    __slots__ = ("is_over", "read", "told")
+    __slots__ = ("is_over", "prediction", "read")
 
-    def __init__(self, read: ReadRun, told: Prediction) -> None:
+    def __init__(self, read: ReadRun, prediction: Prediction) -> None:
         self.read = read
-        self.told = told
+        self.prediction = prediction
         self.is_over = False
 
     def error_at(self, unit: Unit, now: datetime, noise: float) -> Error:
         """How far its cost lies from the prediction, in standard deviations; for a run under way, at least so far."""
-        past, (mean, doubt) = self.read.past, self.told
+        past, (mean, doubt) = self.read.past, self.prediction
         if self.is_over:
             return (math.log(past.cost(unit)) - mean) / math.sqrt(noise + doubt), past.finished
         return (math.log(max(1.0, past.cost_at(unit, now))) - mean) / math.sqrt(noise + doubt), False
@@ -393,9 +393,9 @@ def trials(history: Sequence[PastRun], unit: Unit) -> Iterator[Trial]:
 
 def measure(history: Sequence[PastRun], unit: Unit) -> Accuracy:
     """How good the predictions of a history's own runs would have been, without those before `HISTORY_MIN` runs."""
-    told = list(trials(history, unit))
-    costs = [(trial, trial.past.cost(unit)) for trial in told if trial.past.finished]
-    cut = [trial for trial in told if not trial.past.finished]
+    tried = list(trials(history, unit))
+    costs = [(trial, trial.past.cost(unit)) for trial in tried if trial.past.finished]
+    cut = [trial for trial in tried if not trial.past.finished]
     total = max(1, len(costs))
     return Accuracy(
         runs=len(costs),
@@ -422,15 +422,15 @@ def _walked(history: Sequence[ReadRun], learner: Learner, *, bounds: bool) -> It
         + [(max(read.past.ended_at, read.past.started_at), 2, at) for at, read in enumerate(metered)]
     )
     under_way: dict[int, PredictedRun] = {}
-    told: dict[int, Range] = {}
+    promised: dict[int, Range] = {}
     for now, kind, at in moments:
         if kind == 1:
             if bounds and learner.finished >= HISTORY_MIN:
-                told[at] = learner.bounds(metered[at].given, now)
+                promised[at] = learner.bounds(metered[at].given, now)
             under_way[at] = learner.begin(metered[at])
             continue
         learner.end(under_way.pop(at))
-        if (bound := told.pop(at, None)) is not None:
+        if (bound := promised.pop(at, None)) is not None:
             yield Trial(metered[at].past, bound.p50, bound.p90)
 
 

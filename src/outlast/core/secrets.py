@@ -219,7 +219,7 @@ def mask(text: str) -> tuple[str, Names]:
 
 
 def mask_words(words: Sequence[str]) -> tuple[list[str], Names]:
-    """The same for the words of one command, each by what stands around it: the value of an option has no name of its own."""
+    """Mask secrets in the words of one command, each by the words around it: an option's value has no name of its own."""
     found: set[str] = set()
     masked = [str(word) for word in words]
     for number, start, end in reversed(list(passwords.in_words(words))):
@@ -306,7 +306,7 @@ def _marked(mark: str, match: re.Match[str]) -> str:
 
 
 def mask_json(data: bytes) -> tuple[bytes, Names]:
-    """The same for the texts in a JSON document. Field names and everything else stay byte for byte."""
+    """Mask secrets in the texts of a JSON document. Field names and everything else stay byte for byte."""
     found: set[str] = set()
 
     def masked(match: re.Match[bytes]) -> bytes:

@@ -574,10 +574,10 @@ def _noted(
 def _names(names: tuple[tuple[str, str], ...], event: ev.StageSet) -> tuple[tuple[str, str], ...]:
     """A script's names with their values. An empty value removes the name."""
     merged = dict(names) | event.names
-    kept = [
+    named = [
         (clip(name, LABEL_BYTES_MAX), clip(value, NAME_BYTES_MAX)) for name, value in merged.items() if value
     ]
-    return tuple(kept[-NAMES_MAX:])
+    return tuple(named[-NAMES_MAX:])
 
 
 _encoder = msgspec.json.Encoder()

@@ -10,7 +10,10 @@ _COMMAND = re.compile(r"`outlast (?=[a-z])")
 
 def safe(text: object) -> str:
     """The text on one line, with control characters, newlines and direction overrides as escapes."""
-    return "".join(char if char.isprintable() else _escaped(char) for char in str(text))
+    line = str(text)
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else _escaped(char) for char in line)
 
 
 def _escaped(char: str) -> str:
@@ -106,10 +109,10 @@ def call_words(tool: str, given: object) -> str:
 def _input(given: object) -> str:
     if not isinstance(given, dict):
         return "" if given is None else _argument(given)
-    told = next((given[field] for field in _TELLING if isinstance(given.get(field), str | list)), given)
-    if isinstance(told, list):
-        told = " ".join(map(_argument, told))
-    return _argument(told) if told != {} else ""
+    value = next((given[field] for field in _TELLING if isinstance(given.get(field), str | list)), given)
+    if isinstance(value, list):
+        value = " ".join(map(_argument, value))
+    return _argument(value) if value != {} else ""
 
 
 def _named(named: dict[str, object]) -> list[str]:

@@ -208,10 +208,10 @@ def clip(text: str, bytes_max: int) -> str:
     text = scrub(text)
     if len(msgspec.json.encode(text)) - 2 <= bytes_max:
         return text
-    kept = bytes_max
-    while len(msgspec.json.encode(text[:kept])) - 2 > bytes_max - 3:
-        kept = kept * 3 // 4
-    return text[:kept] + "…"
+    chars = bytes_max
+    while len(msgspec.json.encode(text[:chars])) - 2 > bytes_max - 3:
+        chars = chars * 3 // 4
+    return text[:chars] + "…"
 
 
 def shorten(text: str, chars_max: int) -> str:

@@ -58,7 +58,7 @@ _BEFORE_A_PERSON: tuple[Word, ...] = tuple(
 )  # fmt: skip
 _ENDED_IN_DOUBT = ("EffectInDoubt: ", "UnreachedEffect: ")  # how the evidence of such an end begins
 _WISHES: dict[str, Word] = {"kill": "stopped", "open": "stopped", "resume": "ready", "take_back": "ready"}
-_ASKED = re.compile(r"(\w+) (?:asked )?by ")  # how a request is told as evidence
+_REQUEST = re.compile(r"(\w+) (?:asked )?by ")  # how a request is told as evidence
 _ENDS: dict[str, Word] = {
     "host": "rebooted", "checks": "checks_failed", "invariant": "checks_failed", "stall": "stalled", "disk": "disk_full",
     "quota": "ready", "quarantine": "quarantined",
@@ -74,13 +74,13 @@ Children = Callable[[RunState], Iterable[RunState]]  # the child runs of a run's
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that no head has.
 
-    `waits`: its supervisor lives and is about to start the next attempt. `was_told`: a signal had told it to stop before it
+    `waits`: its supervisor lives and is about to start the next attempt. `was_signalled`: a signal had told it to stop before it
     died, as its guardian noted. `boot_id`: of this boot; an attempt of another one died with its machine. `limits`: how many
     attempts its supervisor would have made, where that is known.
     """
 
     waits: bool = False
-    was_told: bool = False
+    was_signalled: bool = False
     boot_id: str = ""
     limits: restarts.Limits | None = None
 
@@ -122,7 +122,7 @@ def of(
     wakes, why = _wake(word, state, status, now, known)
     if not wakes and word in _BEFORE_A_PERSON and held(state):
         word = "in_doubt"
-    unasked = not known.was_told and _is_unasked(word, state, status)
+    unasked = not known.was_signalled and _is_unasked(word, state, status)
     return Verdict(word=word, need=NEEDS[word], wakes=wakes, why=why, unasked=unasked)
 
 
@@ -174,7 +174,7 @@ def _interrupted(state: RunState, now: datetime, children: Children, facts: Host
     if not state.attempts and (state.cause is None or state.cause == "operator"):
         return "not_started"
     if state.attempt is not None:  # it recorded no end
-        if facts.was_told:
+        if facts.was_signalled:
             return "signalled"
         return "rebooted" if facts.boot_id not in ("", state.attempt.boot_id) else "killed"
     word = _ended(state)
@@ -185,8 +185,8 @@ def _ended(state: RunState) -> Word:
     """The word for an attempt's recorded end, its budget aside."""
     match state.cause:
         case "operator":
-            asked = _ASKED.match(state.evidence)
-            return _WISHES.get(asked[1], "left") if asked is not None else "left"
+            request = _REQUEST.match(state.evidence)
+            return _WISHES.get(request[1], "left") if request is not None else "left"
         case "signal":
             return "signalled" if state.wanted else "died"
         case "budget":
@@ -333,7 +333,7 @@ def _wake(word: Word, state: RunState, status: Status, now: datetime, facts: Hos
     if not state.attempts and state.cause is None:
         return True, "died before its first attempt was on record"
     if state.attempt is not None:
-        return (False, "stopped: signal") if facts.was_told else (True, DIED)
+        return (False, "stopped: signal") if facts.was_signalled else (True, DIED)
     if facts.limits is not None and limit_reached(state, facts.limits) is not None:
         return False, "quarantined"
     if state.wanted or state.cause not in WOKEN:
@@ -355,8 +355,8 @@ def _until(moment: datetime) -> str:
 
 def in_words(why: str) -> str:
     """`why` as a person reads it: programs rely on the value that JSON has."""
-    told = why.replace(DIED, "its attempt was killed without warning (no exit recorded)")
-    return told.replace(_DUE, "the usage limit is over")
+    words = why.replace(DIED, "its attempt was killed without warning (no exit recorded)")
+    return words.replace(_DUE, "the usage limit is over")
 
 
 def _is_unasked(word: Word, state: RunState, status: Status) -> bool:

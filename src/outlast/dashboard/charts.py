@@ -71,7 +71,7 @@ class Counter:
         self._number = -1
         self._done = self._total = 0
         self._is_counted = False
-        self._asked = threading.Lock()
+        self._one_at_a_time = threading.Lock()
         self._made: dict[tuple[str, int], tuple[documents.Charts, float]] = {}
 
     def start(self) -> None:
@@ -201,7 +201,7 @@ class Counter:
 
     def charts(self, zone: str, days: int = 14) -> documents.Charts:
         """The last days of a zone; one that is not known is UTC. As of now, or of a moment ago where that took long."""
-        with self._asked:
+        with self._one_at_a_time:
             made = self._made.get((zone, days))
             if made is None or time.monotonic() >= made[1]:
                 began_s = time.monotonic()

@@ -211,7 +211,7 @@ _IT_IS: dict[Status, str] = {
 
 
 def _has_budget_again(children: Children, state: RunState, live: budgets.Live) -> str:
-    """Of a run that met its budget: what it met has been raised since, or was a moment or a window that has passed."""
+    """Why a run that spent its budget may go on: the limit was raised since, or the time limit or usage window is over."""
     head = with_children(state, children)
     nearest = max(budgets.lines(head, live), key=lambda line: line.share, default=None)
     left = f": {nearest.rest()}" if nearest is not None else ""
@@ -227,13 +227,13 @@ def _doubts(children: Children, state: RunState) -> str:
 
 def why_words(why: str, status: Status) -> str:
     """`why` as a person reads it, beside the word for how the run stands. In JSON it keeps the value it always had."""
-    told = why.removeprefix(f"{status}: ")
+    words = why.removeprefix(f"{status}: ")
     if status == "failed":
         # The word beside it is `quarantined`, or `in doubt` where that comes first.
-        told = told.removeprefix("quarantine: ").replace("; failed: quarantine: ", "; quarantined: ")
-    if status == "in_doubt" and _SETTLES in told:
-        told = told.replace("in doubt: ", "no outcome: ", 1)  # the word beside it is `unsettled`
-    return without_class(in_words(told))
+        words = words.removeprefix("quarantine: ").replace("; failed: quarantine: ", "; quarantined: ")
+    if status == "in_doubt" and _SETTLES in words:
+        words = words.replace("in doubt: ", "no outcome: ", 1)  # the word beside it is `unsettled`
+    return without_class(in_words(words))
 
 
 # -- what it did -------------------------------------------------------------------------------------------------

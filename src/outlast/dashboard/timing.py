@@ -12,7 +12,7 @@ class Timing:
     # What the buttons do: a person looks at the page meanwhile.
     written_within_s: float = 600.0  # for the files of a save to be written to a new folder
     pressed_wait_s: float = 60.0  # for the same wish under way in another request
-    pressed_kept_s: float = 7 * 86_400.0  # a page may stay open for days, and send its wish again
+    pressed_age_max_s: float = 7 * 86_400.0  # a page may stay open for days, and send its wish again
 
     # Reading saves: an agent can see to it that git never answers.
     git_s: float = 15.0

@@ -214,19 +214,21 @@ class Reading:
         if not lies and (self.final or (complete and self.reported)):
             return Usage(self.input, self.output, self.cache_read, self.cache_write)
         known = self.input or self.cache_read or self.cache_write
-        asked = 0 if known else request_bytes // INPUT_BYTES_A_TOKEN + 1
+        input_bound = 0 if known else request_bytes // INPUT_BYTES_A_TOKEN + 1
         limit = _count(output_max) if output_max is not None else None
         if seen_bytes := max(self.seen_bytes, self.text_bytes if lies else 0):
-            said = seen_bytes // OUTPUT_BYTES_A_TOKEN + 1
-            said = said if limit is None else min(said, limit)
+            output_bound = seen_bytes // OUTPUT_BYTES_A_TOKEN + 1
+            output_bound = output_bound if limit is None else min(output_bound, limit)
         else:
-            said = (
+            output_bound = (
                 OUTPUT_UNKNOWN
                 if limit is None
                 else int(min(limit, OUTPUT_UNKNOWN + waited_s * TOKENS_A_SECOND))
             )
-        said = max(said, self.output)
-        return Usage(self.input + asked, said, self.cache_read, self.cache_write, estimated=True)
+        output_bound = max(output_bound, self.output)
+        return Usage(
+            self.input + input_bound, output_bound, self.cache_read, self.cache_write, estimated=True
+        )
 
     # -- one protocol each -------------------------------------------------------------------------------------
 
@@ -294,12 +296,12 @@ class Reading:
                         self._saw(call.function.name, call.function.arguments)
         if usage is not None:
             details = usage.prompt_tokens_details
-            told = (
+            cached_counts = (
                 details.cached_tokens if details else None,
                 usage.cached_tokens,
                 usage.prompt_cache_hit_tokens,
             )
-            self._prompt(self._count(usage.prompt_tokens), max(map(self._count, told)))
+            self._prompt(self._count(usage.prompt_tokens), max(map(self._count, cached_counts)))
             self.output = max(self.output, self._count(usage.completion_tokens))
             self.reported = True
             # Some servers say it with every chunk: only beside the end of the answer is it of all of it.
@@ -325,10 +327,10 @@ class Reading:
             finished = finished or bool(candidate.finishReason)
         usage = event.usageMetadata
         if usage is not None:
-            asked = self._count(usage.promptTokenCount) + self._count(usage.toolUsePromptTokenCount)
-            self._prompt(asked, self._count(usage.cachedContentTokenCount))
-            said = self._count(usage.candidatesTokenCount) + self._count(usage.thoughtsTokenCount)
-            self.output = max(self.output, said)
+            input_tokens = self._count(usage.promptTokenCount) + self._count(usage.toolUsePromptTokenCount)
+            self._prompt(input_tokens, self._count(usage.cachedContentTokenCount))
+            output_tokens = self._count(usage.candidatesTokenCount) + self._count(usage.thoughtsTokenCount)
+            self.output = max(self.output, output_tokens)
             self.reported = True
             self.final = self.final or finished or not event.candidates
 
@@ -353,11 +355,11 @@ class Reading:
                 self.seen_bytes += size
                 self.text_bytes += size
 
-    def _count(self, told: Number) -> int:
+    def _count(self, number: Number) -> int:
         """A number of the provider's; one that cannot be is as good as none."""
-        if told is not None and not 0 <= told <= TOKENS_MAX:
-            self.is_nonsense, told = True, None
-        return _count(told)
+        if number is not None and not 0 <= number <= TOKENS_MAX:
+            self.is_nonsense, number = True, None
+        return _count(number)
 
     def _failed(self, error: _Error) -> None:
         self.fault = _fault(error)
@@ -399,5 +401,5 @@ def decoded(data: "msgspec.Raw | bytes | None", decoder: "msgspec.json.Decoder[T
     return None
 
 
-def _count(told: Number) -> int:
-    return int(min(max(0, told or 0), TOKENS_MAX))
+def _count(number: Number) -> int:
+    return int(min(max(0, number or 0), TOKENS_MAX))

@@ -95,9 +95,9 @@ class Answer:
 class Meterage:
     """Reads what one call costs as its answer passes, and hands it to the meter exactly once."""
 
-    def __init__(self, call: Call, told: str, take: Callable[[CallUsage], None]) -> None:
+    def __init__(self, call: Call, message: str, take: Callable[[CallUsage], None]) -> None:
         self.call = call
-        self.told = told
+        self.message = message
         self._take = take
         self._reading = Reading(call.kind)
         self._copy: Copy | None = None
@@ -137,9 +137,9 @@ class Meterage:
             windows = walls.windows(head.fields, now)
         delivered = 200 <= status < 300
         key, model = reading.key or self.call.id, reading.model or self.call.model
-        told = self.told if delivered else ""
+        message = self.message if delivered else ""
         usage = self._usage(ended, status)
-        self._take(CallUsage(self.call, key, model, usage, status, ended, limit, windows, told))
+        self._take(CallUsage(self.call, key, model, usage, status, ended, limit, windows, message))
         return delivered
 
     def _usage(self, ended: Ended, status: int) -> Usage:

@@ -184,11 +184,11 @@ def header(raw: bytes) -> Line:
 
 def length_of(fields: Fields) -> int | None:
     """The value of `content-length`; None without one. Raises BadHead if it occurs twice, or is no number."""
-    told = set(fields.all(b"content-length"))
-    if not told:
+    values = set(fields.all(b"content-length"))
+    if not values:
         return None
-    only = told.pop()
-    if told or not only.isdigit() or len(only) > LENGTH_DIGITS_MAX:
+    only = values.pop()
+    if values or not only.isdigit() or len(only) > LENGTH_DIGITS_MAX:
         raise BadHead("an unclear content-length")
     return int(only)
 

@@ -38,7 +38,7 @@ class Hub(Protocol):
     def lead(self, target: bytes) -> tuple[Upstream, bytes] | None: ...
     def refusal(self) -> Refusal | None: ...
     def admit(
-        self, kind: Kind, where: Upstream, asked: requests.RequestSummary, size: int
+        self, kind: Kind, where: Upstream, summary: requests.RequestSummary, size: int
     ) -> Call | Refusal: ...
     def words_for(self, call: Call) -> str: ...
     def untold(self, words: str) -> None: ...
@@ -85,15 +85,15 @@ class Asking:
         return heads.write(first, [*lines, *self.head.fields.passed_on(without)])
 
     @property
-    def can_be_told(self) -> bool:
+    def takes_message(self) -> bool:
         return not any(self.head.fields.first(name) for name in _SIGNED)
 
 
 def _readable(fields: heads.Fields) -> bytes | None:
     """The compressions to ask for, without those whose answers we could not read; None: as the agent asked."""
-    told = fields.words(b"accept-encoding")
-    kept = [word for word in told if word.partition(b";")[0].strip() in _READABLE]
-    return None if kept == told else b", ".join(kept) or b"identity"
+    accepted = fields.words(b"accept-encoding")
+    readable = [word for word in accepted if word.partition(b";")[0].strip() in _READABLE]
+    return None if readable == accepted else b", ".join(readable) or b"identity"
 
 
 class Front(asyncio.Protocol):
@@ -240,7 +240,7 @@ class Front(asyncio.Protocol):
             if b"100-continue" in head.fields.words(b"expect"):
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             if self._asking.framing.done:
-                self._asked_all(self._asking)
+                self._end_request(self._asking)
             elif kind is None:
                 self._send(self._asking, None)
 
@@ -258,14 +258,14 @@ class Front(asyncio.Protocol):
             asking.body += piece
             self._hub.held_bytes += end
         if asking.framing.done:
-            self._asked_all(asking)
+            self._end_request(asking)
         elif asking.begun:
             if self._back is None:
                 self._transport.pause_reading()  # until we are connected
         elif len(asking.body) > BODY_HELD_MAX or self._hub.held_bytes > self._hub.held_bytes_max:
             self._admit(asking, whole=False)
 
-    def _asked_all(self, asking: Asking) -> None:
+    def _end_request(self, asking: Asking) -> None:
         self._state = State.ANSWER
         if not asking.begun:
             self._admit(asking, whole=True)
@@ -279,13 +279,13 @@ class Front(asyncio.Protocol):
             return
         content = framing.content_of(bytes(asking.body), chunks=asking.chunks)
         size = len(content) if whole else max(asking.size, len(content))
-        asked = requests.summary(asking.target, content)
-        admitted = self._hub.admit(asking.kind, asking.where, asked, size)
+        summary = requests.summary(asking.target, content)
+        admitted = self._hub.admit(asking.kind, asking.where, summary, size)
         if isinstance(admitted, Refusal):
             self._refuse(requests.REFUSED, admitted.words, asking.kind)
             return
         body, words = None, ""
-        if whole and asking.can_be_told and (words := self._hub.words_for(admitted)):
+        if whole and asking.takes_message and (words := self._hub.words_for(admitted)):
             body = requests.with_words(asking.kind, content, words)
             if body is None:
                 self._hub.untold(words)
@@ -411,7 +411,7 @@ class Front(asyncio.Protocol):
         self._drain()
 
     def _drain(self) -> None:
-        """Read on, into nothing, so that what we said is not lost in a reset."""
+        """Read the rest of the request and drop it, so that a reset does not lose our answer."""
         self._state, self.since = State.DRAIN, self._loop.time()
         self._inbox = bytearray()
         if not self._transport.is_closing():
@@ -442,8 +442,8 @@ class Front(asyncio.Protocol):
         meterage = asking.meterage
         if meterage is None or meterage.settled:
             return
-        if not meterage.settle(ended, datetime.now(UTC)) and meterage.told:
-            self._hub.untold(meterage.told)
+        if not meterage.settle(ended, datetime.now(UTC)) and meterage.message:
+            self._hub.untold(meterage.message)
 
     def _release(self, asking: Asking) -> None:
         self._hub.held_bytes -= len(asking.body)

@@ -83,18 +83,18 @@ def summary(target: bytes, body: bytes) -> RequestSummary:
     """The summary of a request. `body` may be the beginning of one that is too large."""
     named = _MODEL_IN_PATH.search(path_of(target))
     in_path = named[1].decode("utf-8", "replace") if named else ""
-    told = decoded(body, _REQUEST)
-    if told is None:
+    request = decoded(body, _REQUEST)
+    if request is None:
         found = _MODEL_IN_BODY.search(body[:SCANNED_BYTES])
         return RequestSummary(in_path or (found[1].decode("utf-8", "replace") if found else ""))
-    inner = told.request or told
+    inner = request.request or request
     limits = (inner.max_output_tokens, inner.max_completion_tokens, inner.max_tokens)
     limit = next((limit for limit in limits if limit is not None), None)
     if inner.generationConfig is not None and inner.generationConfig.maxOutputTokens is not None:
         limit = inner.generationConfig.maxOutputTokens
     tools = bytes(inner.tools).strip() not in (b"", b"[]", b"null", b"{}")
     bounded = None if limit is None else int(min(max(0, limit), TOKENS_MAX))
-    return RequestSummary((in_path or told.model or "")[:MODEL_MAX_CHARS], bounded, tools)
+    return RequestSummary((in_path or request.model or "")[:MODEL_MAX_CHARS], bounded, tools)
 
 
 _OPERATORS = ("system", "developer")  # whose words may stand after the newest user's
@@ -213,5 +213,5 @@ def error(kind: Kind | None, status: int, words: str) -> bytes:
             return msgspec.json.encode({"error": {"code": status, "message": words, "status": named}})
         case _:
             name = "invalid_request_error" if status < 500 else "server_error"
-            said = {"message": words, "type": name, "code": "outlast", "param": None}
-            return msgspec.json.encode({"error": said})
+            fields = {"message": words, "type": name, "code": "outlast", "param": None}
+            return msgspec.json.encode({"error": fields})

@@ -21,7 +21,9 @@ ASIDES_MIN = 2  # so many calls without tools may come before an agent's first o
 CLOSING_ROUNDS = 10
 FAULTS_MAX = 100
 _BACKLOG = 256
-_NOT_KEPT = "outlast: the budget cannot be kept, because its ledger failed; nothing more is sent to the model"
+_LEDGER_FAILED = (
+    "outlast: the budget cannot be kept, because its ledger failed; nothing more is sent to the model"
+)
 
 
 class Gateway:
@@ -190,21 +192,21 @@ class _Hub:
     def refusal(self) -> Refusal | None:
         """Why nothing at all is to be asked any more: who is not seen to call may still do so."""
         try:
-            return Refusal(_NOT_KEPT) if self._broken else self._meter.closed()
+            return Refusal(_LEDGER_FAILED) if self._broken else self._meter.closed()
         except Exception as error:
             self.fault(f"closed: {type(error).__name__}")
-            return Refusal(_NOT_KEPT)
+            return Refusal(_LEDGER_FAILED)
 
-    def admit(self, kind: Kind, where: Upstream, asked: RequestSummary, size: int) -> Call | Refusal:
+    def admit(self, kind: Kind, where: Upstream, summary: RequestSummary, size: int) -> Call | Refusal:
         key = f"outlast-{secrets.token_hex(12)}"
-        call = Call(key, kind, where.host, asked.model, size, asked.output_max, asked.tools)
+        call = Call(key, kind, where.host, summary.model, size, summary.output_max, summary.tools)
         if self._broken:
-            return Refusal(_NOT_KEPT)
+            return Refusal(_LEDGER_FAILED)
         try:
             return self._meter.before(call) or call
         except Exception as error:
             self.fault(f"before: {type(error).__name__}")
-            return Refusal(_NOT_KEPT)
+            return Refusal(_LEDGER_FAILED)
 
     def words_for(self, call: Call) -> str:
         """The message to send with this call. An agent that offers tools gets it only with such a call, not in its side calls."""

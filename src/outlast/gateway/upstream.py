@@ -101,12 +101,12 @@ def _context(settings: Settings) -> ssl.SSLContext:
 
 
 def _proxy(scheme: str, host: str, port: int, settings: Settings) -> Proxy | None:
-    told = settings.first(f"{scheme}_proxy", "all_proxy")
-    if not told or _spared(host, port, settings.first("no_proxy")):
+    url = settings.first(f"{scheme}_proxy", "all_proxy")
+    if not url or _spared(host, port, settings.first("no_proxy")):
         return None
     name = f"{scheme.upper()}_PROXY"
     try:
-        parts = urlsplit(told if "://" in told else f"http://{told}")
+        parts = urlsplit(url if "://" in url else f"http://{url}")
         proxy_host, proxy_port = parts.hostname, parts.port or 80
     except ValueError as error:
         raise BadSetting(
@@ -124,7 +124,7 @@ def _proxy(scheme: str, host: str, port: int, settings: Settings) -> Proxy | Non
     return Proxy(proxy_host, proxy_port, authorization)
 
 
-def _spared(host: str, port: int, told: str) -> bool:
+def _spared(host: str, port: int, no_proxy: str) -> bool:
     """Whether NO_PROXY names a host. This machine is never reached through a proxy."""
     try:
         if ipaddress.ip_address(host).is_loopback:
@@ -132,7 +132,7 @@ def _spared(host: str, port: int, told: str) -> bool:
     except ValueError:
         if host == "localhost":
             return True
-    for word in told.replace(" ", ",").split(","):
+    for word in no_proxy.replace(" ", ",").split(","):
         name, _, at = word.strip().rpartition(":") if word.count(":") == 1 else (word.strip(), "", "")
         if at and at != str(port):
             continue

@@ -45,7 +45,7 @@ class Wall:
 class CallUsage:
     """The outcome of one forwarded call. `key`: the provider's id of the response, else our id of the call.
 
-    `status` is 0 where no answer came. `told`: the words of `Meter.words` that this call carried to the model.
+    `status` is 0 where no answer came. `message`: the words of `Meter.words` that this call carried to the model.
     """
 
     call: Call
@@ -56,7 +56,7 @@ class CallUsage:
     ended: Ended
     limit: Wall | None = None
     windows: tuple[Window, ...] = ()
-    told: str = ""
+    message: str = ""
 
 
 class Meter(Protocol):

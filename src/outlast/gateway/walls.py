@@ -96,9 +96,9 @@ def _window(name: bytes, used_pct: float, resets_at: datetime | None, now: datet
 
 
 def _window_reset(fields: Fields, name: bytes, now: datetime) -> datetime | None:
-    told = fields.first(b"x-codex-%s-reset-at" % name)
+    moment = fields.first(b"x-codex-%s-reset-at" % name)
     after = fields.first(b"x-codex-%s-reset-after-seconds" % name)
-    return _epoch(told) if told else _after(_number(after), now) if after else None
+    return _epoch(moment) if moment else _after(_number(after), now) if after else None
 
 
 # --- times in all their spellings -----------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from outlast.core import verdict
 from outlast.core.text import short
 from outlast.errors import OutlastError, StoreBusy, StoreCorrupt
 from outlast.inspect import find, standing
+from outlast.inspect.timing import Timing
 from outlast.store import durable
 from outlast.store.local import Local
 from outlast.store.protocol import Health, RunFilter, Store, StorePlace, Summary
@@ -129,7 +130,9 @@ def _saves(folder: Path) -> Iterator[Finding]:
 
     words = ["for-each-ref", "--format=%(refname)", "refs/outlast/"]
     try:
-        count = len(command.run(words, cwd=folder, ok=(0, 128), timeout_s=10).splitlines())
+        count = len(
+            command.run(words, cwd=folder, ok=(0, 128), timeout_s=Timing.current().list_refs_s).splitlines()
+        )
     except (OutlastError, OSError, subprocess.TimeoutExpired):
         return
     if count:
@@ -188,6 +191,9 @@ def _file(place: StorePlace) -> Iterator[Finding]:
         yield Finding("person", "integrity", text, BACKUP)
     else:
         yield Finding("ok", "integrity", f"{found.size_bytes:,} bytes, {found.wal_bytes:,} in the WAL")
+    for words in found.hindrances:
+        more = "; the log then shrinks by itself" if found.wal_bytes else ""
+        yield Finding("warn", "log", words, f"let that program end{more}")
     yield from _rewound(place.local, found)
     if found.stale_locks:
         count = len(found.stale_locks)

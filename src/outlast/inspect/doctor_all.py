@@ -17,6 +17,7 @@ from outlast.agents.common import versions
 from outlast.core import events as ev
 from outlast.errors import OutlastError
 from outlast.inspect.doctor import BACKUP as WHOLE_BACKUP, NAMED_MAX, Finding, advice
+from outlast.inspect.timing import Timing
 from outlast.store.protocol import Flaw, RunHealth, Store, StorePlace
 from outlast.workspace import repo
 from outlast.workspace.git import command, refs
@@ -171,7 +172,7 @@ def _git(git_dir: Path, *words: str) -> bool:
             ["git", f"--git-dir={git_dir}", *words],
             env=command.environment(),
             capture_output=True,
-            timeout=60,
+            timeout=Timing.current().find_save_s,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

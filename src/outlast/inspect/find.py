@@ -158,7 +158,7 @@ def status_if(store: Store, state: st.RunState, lives: bool) -> st.Status:
 
 
 def status_among(children: Children, state: st.RunState, lives: bool) -> st.Status:
-    """The same, if the children are known."""
+    """The status for readers, if the children are known."""
     if state.status not in ("running", "interrupted", "in_doubt") or (state.status == "running" and lives):
         return state.status
     in_doubt = any(effect.policy != "give_up" for _, effect in doubts_among(children, state))

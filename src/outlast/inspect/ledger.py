@@ -26,7 +26,7 @@ _CHARTED: tuple[budgets.Unit, ...] = ("tokens", "usd", "time", "beats", "window"
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """One unit. Amounts are whole tokens, micro-dollars, seconds, beats, hundredths of a percent; null: no limit.
 
-    `kept` is the reserve for the run's own ending, `forecast` what the whole plan will cost at this pace, and `lasts_s`
+    `ending_reserve` (in JSON `kept`) is for the run's own ending, `forecast` what the whole plan will cost at this pace, and `lasts_s`
     how long the rest lasts at this rate. Rates are null where there are none.
     """
 
@@ -35,7 +35,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     spent: int
     left: int | None
     reserved: int
-    kept: int
+    ending_reserve: int = msgspec.field(name="kept")
     used_pct: float | None
     wraps_up: bool
     per_hour: int | None
@@ -189,10 +189,10 @@ def _expected(store: Store, head: st.RunState, status: st.Status) -> Expected | 
     if status in ENDED:
         return None
     first = inspect_forecast.first_forecast(store, head)
-    told = inspect_forecast.repriced(first, head)
+    repriced = inspect_forecast.repriced(first, head)
     default = forecasts.DEFAULT
     learnt = (first.tokens, first.time_s) != (default["tokens"], default["time_s"])
-    return Expected(tokens=told.tokens, time_s=told.time_s, learnt=learnt)
+    return Expected(tokens=repriced.tokens, time_s=repriced.time_s, learnt=learnt)
 
 
 # -- units -----------------------------------------------------------------------------------------------------------
@@ -231,13 +231,13 @@ def _unit(
     expected = budgets.forecast(head, line or budgets.Line(unit, max(1, spent), spent)) or None
     if line is None:
         return Unit(
-            unit=unit, limit=None, spent=spent, left=None, reserved=0, kept=0, used_pct=None, wraps_up=False,
+            unit=unit, limit=None, spent=spent, left=None, reserved=0, ending_reserve=0, used_pct=None, wraps_up=False,
             per_hour=all_h, per_hour_now=now_h, forecast=expected, lasts_s=None,
         )  # fmt: skip
     rate = now_h or all_h
     lasts = line.left if unit in ("time", "until") else line.left * 3600 // rate if rate else None
     return Unit(
-        unit=unit, limit=line.limit, spent=spent, left=line.left, kept=line.kept,
+        unit=unit, limit=line.limit, spent=spent, left=line.left, ending_reserve=line.ending_reserve,
         reserved=line.reserved if head.attempt is not None else 0, used_pct=round(line.share * 100, 1),
         wraps_up=line.wraps_up, per_hour=all_h, per_hour_now=now_h, forecast=expected, lasts_s=lasts if runs else None,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from outlast.inspect.show import Spent, spent_of
 from outlast.runs.opening.terms import in_words
 
 STEPS = 60  # in time
-KEPT_MAX = 200  # the last warnings, changes, saves and attempts, each
+ENTRIES_MAX = 200  # the last warnings, changes, saves and attempts, each
 TOOLS_MAX = 200
 RATE_AFTER = timedelta(
     minutes=1
@@ -119,12 +119,12 @@ class Sums:
         self.marks: list[Mark] = []
         self.windows: list[tuple[int, Window]] = []
         self.limits: list[tuple[int, Allowance]] = []
-        self.warnings: deque[Notice] = deque(maxlen=KEPT_MAX)
-        self.changes: deque[Notice] = deque(maxlen=KEPT_MAX)
-        self.saves: deque[Saved] = deque(maxlen=KEPT_MAX)
+        self.warnings: deque[Notice] = deque(maxlen=ENTRIES_MAX)
+        self.changes: deque[Notice] = deque(maxlen=ENTRIES_MAX)
+        self.saves: deque[Saved] = deque(maxlen=ENTRIES_MAX)
         self.saves_total = 0
         self._beats: deque[tuple[ev.BeatDone, int, Usage]] = deque(maxlen=last)
-        self._rows: deque[AttemptCost] = deque(maxlen=KEPT_MAX)
+        self._rows: deque[AttemptCost] = deque(maxlen=ENTRIES_MAX)
 
     def take(self, event: ev.AnyEvent) -> None:
         """Add the next event of the journal."""
@@ -226,7 +226,7 @@ class Sums:
         if self._attempt is None:
             return list(self._rows)
         spent = self._attempt.spent.plus(Usage(time_ms=lived_ms))
-        return [*self._rows, _attempted(self._attempt, None, spent)][-KEPT_MAX:]
+        return [*self._rows, _attempted(self._attempt, None, spent)][-ENTRIES_MAX:]
 
     # -- tools ---------------------------------------------------------------------------------------------------
 
@@ -341,13 +341,13 @@ class Stretch:
         """Spread an agent's life up to a moment evenly over the steps, without loss by rounding."""
         begun = until - lived
         first, last = self._place(begun), self._place(until)
-        told = 0
+        spread = 0
         for place in range(first, last):
             end = int(self._since + (place + 1) * self._step) - begun
-            part = min(lived, max(told, end)) - told
+            part = min(lived, max(spread, end)) - spread
             inside[place] += part
-            told += part
-        inside[last] += lived - told
+            spread += part
+        inside[last] += lived - spread
 
 
 def _micros(at: datetime) -> int:

@@ -254,8 +254,8 @@ def glance(
     is_masked = masks(summary.state)
     done = [completed(store, event, bounds.value_bytes, is_masked=is_masked) for event in ends]
     saves = [Save(event.save, "beat", event.beat, event.at) for event in ends if event.save]
-    told = open_effects(store, summary) if effects is None else effects
-    return _shown(store, summary, done, told, saves, bounds, statuses)
+    shown = open_effects(store, summary) if effects is None else effects
+    return _shown(store, summary, done, shown, saves, bounds, statuses)
 
 
 def listed(store: Store, summary: Summary) -> Listed:
@@ -332,17 +332,17 @@ def raw(store: Store, payload: Payload | None, bytes_max: int = BLOB_SHOWN_MAX_B
         return msgspec.Raw(b"null")
     if not payload.blob:
         return payload.v
-    told: dict[str, object] = {"blob": payload.blob, "size": payload.size}
+    stub: dict[str, object] = {"blob": payload.blob, "size": payload.size}
     cut = bytes_max < BLOB_SHOWN_MAX_BYTES
     if payload.size <= (BEGUN_MAX_BYTES if cut else bytes_max):
         try:
             found = store.blobs.get(payload.blob)
         except StoreCorrupt:
-            return msgspec.Raw(msgspec.json.encode(told | {"lost": True}))
+            return msgspec.Raw(msgspec.json.encode(stub | {"lost": True}))
         if payload.size <= bytes_max:
             return msgspec.Raw(found)
-        told["begins"] = found[: 4 * BEGINS_CHARS].decode(errors="replace")[:BEGINS_CHARS]
-    return msgspec.Raw(msgspec.json.encode(told | {"cut": True} if cut else told))
+        stub["begins"] = found[: 4 * BEGINS_CHARS].decode(errors="replace")[:BEGINS_CHARS]
+    return msgspec.Raw(msgspec.json.encode(stub | {"cut": True} if cut else stub))
 
 
 def masks(state: st.RunState) -> bool:
@@ -351,7 +351,7 @@ def masks(state: st.RunState) -> bool:
 
 
 def masked(value: msgspec.Raw) -> msgspec.Raw:
-    """The same without what looks like a secret: how a value of an agent is shown. A program's own values are not masked."""
+    """A recorded value with secrets masked, as an agent's values are shown. A program's own values are not masked."""
     return msgspec.Raw(secrets.mask_json(bytes(value))[0])
 
 

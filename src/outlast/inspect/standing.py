@@ -55,10 +55,10 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def of(
-    state: RunState, status: Status, now: datetime, children: Children, *, waits: bool = False, was_told: bool = False
+    state: RunState, status: Status, now: datetime, children: Children, *, waits: bool = False, was_signalled: bool = False
 ) -> Standing:  # fmt: skip
-    """How a run stands. `status` takes the life of its holder into account; `waits` and `was_told` as in `verdict.HostFacts`."""
-    facts = verdict.HostFacts(waits=waits, was_told=was_told, boot_id=boot_id())
+    """How a run stands. `status` takes the life of its holder into account; `waits` and `was_signalled` as in `verdict.HostFacts`."""
+    facts = verdict.HostFacts(waits=waits, was_signalled=was_signalled, boot_id=boot_id())
     found = verdict.of(state, status, now, children, facts)
     word = found.word
     _, evidence = show.why(state, status)

@@ -21,8 +21,8 @@ def words(event: ev.AnyEvent) -> str:
     }
     if isinstance(event, ev.AttemptEnded):
         plain["status"] = verdict.of_end(event).replace("_", " ")
-    told = without_class(" ".join(f"{name}={value}" for name, value in plain.items()))
-    return short(secrets.mask(short(told, MASKED_CHARS_MAX))[0], WORDS_CHARS_MAX)
+    text = without_class(" ".join(f"{name}={value}" for name, value in plain.items()))
+    return short(secrets.mask(short(text, MASKED_CHARS_MAX))[0], WORDS_CHARS_MAX)
 
 
 def data(event: ev.AnyEvent, *, masks: bool) -> msgspec.Raw:

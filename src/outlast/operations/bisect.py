@@ -63,46 +63,46 @@ class _Candidate(msgspec.Struct, frozen=True):
 
 
 def bisect(
-    desk: Saves, run: Summary, command: Sequence[str], tell: Callable[[Probe], None] = lambda probe: None
+    saves: Saves, run: Summary, command: Sequence[str], tell: Callable[[Probe], None] = lambda probe: None
 ) -> Bisected:
     """Search. Raises UsageError if there is nothing to search, or if the command cannot answer.
 
     Each probe is a worktree of its own in a temporary folder, which is removed afterwards: the workspace is not touched. The
     command's exit code counts as for `git bisect run`: 0 good, 125 unknown, 126 and above stop the search, the rest bad.
     """
-    candidates = _candidates(desk, run)
+    candidates = _candidates(saves, run)
     if not candidates:
         raise UsageError(
             f"run {run.run} of task {run.task} has no beat that names a save",
             hint=f"see `outlast saves {run.run}`; a run has saves if it has a workspace",
         )
-    _sweep(desk.saver_of(run).repo())
+    _sweep(saves.saver_of(run).repo())
     with _room() as room:
-        search = _Search(desk, run, command, candidates, room, tell)
+        search = _Search(saves, run, command, candidates, room, tell)
         return search.result()
 
 
-def _candidates(desk: Saves, run: Summary) -> list[_Candidate]:
-    assert desk.store is not None, "a run was found in a store"
-    steps = {event.beat: event.step for _, event in reader.beats_done(desk.store, run.run)}
-    return [_Candidate(beat, steps.get(beat, ""), save) for beat, save in desk.saves_of_beats(run)]
+def _candidates(saves: Saves, run: Summary) -> list[_Candidate]:
+    assert saves.store is not None, "a run was found in a store"
+    steps = {event.beat: event.step for _, event in reader.beats_done(saves.store, run.run)}
+    return [_Candidate(beat, steps.get(beat, ""), save) for beat, save in saves.saves_of_beats(run)]
 
 
 class _Search:
     """One search: each save is tried once, and beats with the same save share the answer."""
 
     def __init__(
-        self, desk: Saves, run: Summary, command: Sequence[str], candidates: list[_Candidate], room: Path,
+        self, saves: Saves, run: Summary, command: Sequence[str], candidates: list[_Candidate], room: Path,
         tell: Callable[[Probe], None],
     ) -> None:  # fmt: skip
-        self._desk, self._run, self._command = desk, run, command
+        self._saves, self._run, self._command = saves, run, command
         self._candidates, self._room, self._tell = candidates, room, tell
         self._codes: dict[str, int] = {}
         self._probes: list[Probe] = []
 
     def result(self) -> Bisected:
         begun = next((at for at, each in enumerate(self._candidates) if each.beat > 0), 0)
-        return self._said(*search(begun, len(self._candidates), self._verdict))
+        return self._result_of(*search(begun, len(self._candidates), self._verdict))
 
     def _verdict(self, at: int) -> Verdict:
         candidate = self._candidates[at]
@@ -115,7 +115,7 @@ class _Search:
         return _verdict_of(code)
 
     def _try(self, candidate: _Candidate) -> int:
-        found = self._desk.at_beat(self._run, candidate.beat)
+        found = self._saves.at_beat(self._run, candidate.beat)
         with _worktree(found, self._room / f"beat-{candidate.beat}") as folder:
             code = _run(self._command, folder, candidate.beat)
         if code >= STOPS_FROM or code < 0:
@@ -126,7 +126,7 @@ class _Search:
             )
         return code
 
-    def _said(self, outcome: Outcome, bad: int | None, good: int | None) -> Bisected:
+    def _result_of(self, outcome: Outcome, bad: int | None, good: int | None) -> Bisected:
         found = self._candidates[bad] if bad is not None else None
         skipped = tuple(probe.beat for probe in self._probes if probe.verdict == "skipped")
         return Bisected(
@@ -163,8 +163,8 @@ def search(
     good = first(range(begun), "good") if good is None else good
     if good is None:
         return "first", bad, None
-    while told := [at for at in range(good + 1, bad) if known.get(at) != "skipped"]:
-        middle = told[len(told) // 2]
+    while untried := [at for at in range(good + 1, bad) if known.get(at) != "skipped"]:
+        middle = untried[len(untried) // 2]
         if ask(middle) == "bad":
             bad = middle
         elif ask(middle) == "good":
@@ -212,8 +212,8 @@ def _sweep(place: repo.Repo) -> None:
     if not dead:
         return
     if not place.shadow:
-        told = git_command.run(["worktree", "list", "--porcelain"], git_dir=place.common_dir)
-        for line in told.splitlines():
+        listing = git_command.run(["worktree", "list", "--porcelain"], git_dir=place.common_dir)
+        for line in listing.splitlines():
             folder = Path(os.fsdecode(line.removeprefix(b"worktree ")))
             if line.startswith(b"worktree ") and folder.parent in dead:
                 with contextlib.suppress(SaveFailed):  # somebody else was quicker

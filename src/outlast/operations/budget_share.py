@@ -88,11 +88,11 @@ def split(
 
     A new total begins a new pool if every run of the old one is over, or if it is asked for.
     """
-    kept = pools(store).get(project)
-    unit, amount = total or ((kept.unit, kept.total) if kept is not None else ("tokens", 0))
+    pool = pools(store).get(project)
+    unit, amount = total or ((pool.unit, pool.total) if pool is not None else ("tokens", 0))
     if not amount:
         raise UsageError("there is no total to share", hint="give one: `outlast budget share --total 5M`")
-    members = {} if kept is None or kept.unit != unit or anew else dict(kept.limits)
+    members = {} if pool is None or pool.unit != unit or anew else dict(pool.limits)
     heads = {
         each.run: each for run in members for each in store.list(RunFilter(run_prefix=run)) if each.run == run
     }
@@ -115,7 +115,7 @@ def _is_over(summary: Summary) -> bool:
 def _taken(
     members: Mapping[str, int], heads: Mapping[str, Summary], chosen: Mapping[str, Summary], unit: Unit
 ) -> tuple[int, int, int]:
-    """Of the runs that get no share now: the amounts they used, hold, and gave back."""
+    """The amounts that the pool's other runs, which get no share now, used, hold and gave back."""
     used = held = returned = 0
     for run, limit in members.items():
         if run in chosen:

@@ -45,7 +45,7 @@ FORK = "fork"  # what its own journal says was asked for, and by whom
 
 
 class ForkArgs(msgspec.Struct, frozen=True):
-    """Of which run it is a fork, and after which beat."""
+    """The run that was forked, and the beat after which the fork begins."""
 
     run: str
     beat: int
@@ -131,7 +131,7 @@ def is_new(plan: Plan, run: str) -> bool:
 
 
 def _made_meanwhile(store: Store, plan: Plan) -> str:
-    """The same fork, if somebody else made it since this one was worked out. Raises where that changed what can be made."""
+    """The id of the same fork if another process made it after this plan was worked out; else empty. Raises if the plan no longer fits."""
     opened, point = plan.opened, plan.opened.fork
     assert point is not None, "a fork knows where it is from"
     if plan.exists:
@@ -165,7 +165,7 @@ def _create(store: Store, plan: Plan, by: str) -> None:
     if plan.launch:
         opened = msgspec.structs.replace(opened, launch=_payload(store, plan.launch))
     assert opened.fork is not None, "a fork knows where it is from"
-    run = store.create(opened, (*past(store, plan.source, opened.fork.seq), _asked(plan, by)))
+    run = store.create(opened, (*past(store, plan.source, opened.fork.seq), _fork_request(plan, by)))
     if run != opened.run:
         raise _taken(opened.task)
 
@@ -190,7 +190,7 @@ def _payload(store: Store, data: bytes) -> Payload:
     return Payload(v=msgspec.Raw(data))
 
 
-def _asked(plan: Plan, by: str) -> ev.Requested:
+def _fork_request(plan: Plan, by: str) -> ev.Requested:
     point = plan.opened.fork
     assert point is not None, "a fork knows where it is from"
     args = Payload(v=msgspec.Raw(msgspec.json.encode(ForkArgs(point.run, point.beat))))
@@ -237,7 +237,7 @@ def past(store: Store, run: str, seq: int) -> tuple[ev.AnyEvent, ...]:
     events: list[ev.AnyEvent] = []
     after = 0
     while page := store.read(run, after=after, before=seq + 1).events:
-        events += kept([item.event for item in page])
+        events += work_among([item.event for item in page])
         after = page[-1].seq
     return tuple(events)
 
@@ -252,7 +252,7 @@ def save_point(events: Sequence[ev.AnyEvent], at: int) -> int | None:
     return None
 
 
-def kept(events: Sequence[ev.AnyEvent]) -> tuple[ev.AnyEvent, ...]:
+def work_among(events: Sequence[ev.AnyEvent]) -> tuple[ev.AnyEvent, ...]:
     """The work among the events: plan, decisions, effects, ends of beats. The fork's budget is its own.
 
     So will its agent's session be: two runs must not write to one.

@@ -70,7 +70,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return -(-exact // _MILLION)
 
     def untiered(self) -> "Price":
-        """The same for a sum of requests, of which none may have been large."""
+        """The price for a sum of requests: its lowest tier, because none of them may have been large."""
         return msgspec.structs.replace(self, tiers=())
 
 

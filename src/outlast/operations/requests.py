@@ -27,13 +27,13 @@ Raise = Callable[[st.RunState], tuple[str, bytes]]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of an act. `asked`: a living holder has the request in its inbox; else it is done."""
+    """The outcome of an act. `in_inbox`: a living holder has the request in its inbox; else it is done."""
 
     run: str
     task: str
     before: st.Status
     status: st.Status
-    asked: bool = False
+    in_inbox: bool = False
     changed: bool = True
 
 
@@ -238,7 +238,7 @@ def standing(store: Store, run: str) -> Summary:
 
 @contextmanager
 def alone(store: Store, run: str, what: str) -> Iterator[None]:
-    """One act of a kind at a time on a run, whichever process does it. Raises RunRefused after a while."""
+    """Hold a lock so that one process at a time does this act on a run. Raises RunRefused if another holds it for too long."""
     with ExitStack() as stack:
         try:
             stack.enter_context(store.exclusive(run, what, wait_s=Timing.current().alone_wait_s))
@@ -327,7 +327,9 @@ def _put(store: Store, root: Summary, before: st.Status, what: str, args: bytes,
     waits = any((item.what, item.args) == (what, args) for item in waiting)
     if not waits:
         store.inbox.put(root.run, by=by or settings.user_name(), what=what, args=args)
-    return Outcome(run=root.run, task=root.task, before=before, status=before, asked=True, changed=not waits)
+    return Outcome(
+        run=root.run, task=root.task, before=before, status=before, in_inbox=True, changed=not waits
+    )
 
 
 def drain(journal: Journal) -> None:

@@ -60,7 +60,7 @@ class Pace:
         self._last_s = now_s
 
     def saved(self, now_s: float) -> None:
-        """All of it is saved, or it was tried."""
+        """Count all changes so far as saved, also if the save failed."""
         self._first_s, self._saved_s = None, now_s
 
     def has_rested(self, now_s: float) -> bool:
@@ -193,8 +193,8 @@ def refuse(root: Path) -> None:
     """Raise UsageError for a folder with everybody's worktrees in it: watching writes into each of them."""
     home = settings.home()
     real = Path(os.path.realpath(home)) if home is not None else Path("/")
-    told = root.stat()
-    everybodys = os.geteuid() == 0 and (told.st_mode & _STICKY == _STICKY or root == Path("/home"))
+    root_stat = root.stat()
+    everybodys = os.geteuid() == 0 and (root_stat.st_mode & _STICKY == _STICKY or root == Path("/home"))
     if root == Path("/") or root in real.parents or everybodys:
         raise UsageError(
             f"{root} is too much to watch: it holds what belongs to others",
@@ -224,15 +224,15 @@ def _below(root: Path) -> Iterator[Path]:
         folder, depth = todo.pop(0)
         looked += 1
         try:
-            told = folder.lstat()
+            folder_stat = folder.lstat()
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError:
             continue
-        device = told.st_dev if device is None else device
-        if told.st_dev != device:
+        device = folder_stat.st_dev if device is None else device
+        if folder_stat.st_dev != device:
             continue
         if any(entry.name == ".git" for entry in entries):
-            if told.st_uid == user:
+            if folder_stat.st_uid == user:
                 yield folder
         elif depth < DEPTH_MAX:
             todo += [(Path(entry.path), depth + 1) for entry in entries if _is_looked_into(entry)]
@@ -246,10 +246,10 @@ def _ignored(place: repo.Repo, paths: list[bytes]) -> set[bytes]:
     """Folders that git ignores and that hold nothing tracked: no change there is saved."""
     words = ["check-ignore", "-z", "--stdin"]
     try:
-        said = command.run(
+        output = command.run(
             words, git_dir=place.git_dir, work_tree=place.folder, stdin=command.listed(paths), ok=(0, 1)
         )
-        ignored = {name.rstrip(b"/") for name in command.names(said)}
+        ignored = {name.rstrip(b"/") for name in command.names(output)}
         if not ignored:
             return ignored
         tracked = command.run(

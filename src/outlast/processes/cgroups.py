@@ -69,7 +69,7 @@ def _path(pid: int | str, controller: str) -> str | None:
 
 
 def _mounted(version: int, controller: str) -> tuple[Path, str] | None:
-    """Where the hierarchy is mounted, and which of its groups that mount shows as its root."""
+    """The mount point of the hierarchy, and the group that the mount shows as its root."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
     except OSError:

@@ -5,7 +5,7 @@ None means gone or not visible to us: processes vanish between two reads. OSErro
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from outlast.core import secrets
@@ -16,6 +16,7 @@ COMMAND_MAX_CHARS = 200
 STAT_MAX_BYTES = 4096
 PASSWD_MAX_BYTES = 1 << 20
 THREADS_MAX = 64
+LINEAGE_LOOKS_MAX = 10_000
 CHASES_MAX = 200
 CHASED = 3
 _VARIABLE = re.compile(rb"[A-Za-z_][^\s=\0]*=")
@@ -162,12 +163,24 @@ def descendants(root: int, among: Mapping[int, Proc]) -> set[int]:
 
 def ancestors(pid: int) -> list[Proc]:
     """The parent of a process, its parent, and so on up to the first process."""
-    found: list[Proc] = []
+    return lineage(pid)[1:]
+
+
+def lineage(pid: int, look: Callable[[int], Proc | None] = look) -> list[Proc]:
+    """A process, its parent, and so on up to the first process. Where one dies meanwhile, whoever adopted its child follows."""
     proc = look(pid)
-    while proc is not None and proc.ppid and proc.ppid not in {known.pid for known in found}:
-        proc = look(proc.ppid)
-        if proc is not None:
-            found.append(proc)
+    found = [proc] if proc is not None else []
+    for _ in range(LINEAGE_LOOKS_MAX):
+        if not found or not found[-1].ppid or found[-1].ppid in {known.pid for known in found}:
+            break
+        oldest = found[-1]
+        if (parent := look(oldest.ppid)) is not None:
+            found.append(parent)
+            continue
+        again = look(oldest.pid)
+        if again is None or again.identity != oldest.identity or again.ppid == oldest.ppid:
+            break
+        found[-1] = again
     return found
 
 
@@ -239,15 +252,15 @@ def describe(pid: int, uid: int | None = None) -> str:
     Pass `uid` if it is known from elsewhere; it overrides what is found.
     """
     try:
-        proc, said = look(pid), command(pid)
+        proc, words = look(pid), command(pid)
     except OSError:
-        proc, said = None, ""
+        proc, words = None, ""
     if uid is None and proc is not None:
         uid = proc.uid
     who = "" if uid is None else user_name(uid)
-    if proc is None or proc.is_zombie or not said:
+    if proc is None or proc.is_zombie or not words:
         return f"pid {pid} ({who}), gone" if who else f"pid {pid}, gone"
-    return f"pid {pid} ({who}: {said})"
+    return f"pid {pid} ({who}: {words})"
 
 
 def user_name(uid: int) -> str:

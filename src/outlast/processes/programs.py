@@ -66,8 +66,8 @@ def why_not(path: str, number: int, shown: str = "") -> CannotStart:
     shown = shown or path
     match number:
         case errno.ENOENT | errno.ENOTDIR if interpreter := _interpreter(path):
-            said = f"its interpreter {interpreter} is missing"
-            return _missing(shown, path, number, said, "install it, or fix the first line of the script")
+            problem = f"its interpreter {interpreter} is missing"
+            return _missing(shown, path, number, problem, "install it, or fix the first line of the script")
         case errno.ENOENT | errno.ENOTDIR:
             return _missing(shown, path, number, "not found", "install it, or fix its path")
         case errno.EISDIR | errno.EACCES if os.path.isdir(path):
@@ -81,8 +81,8 @@ def why_not(path: str, number: int, shown: str = "") -> CannotStart:
             return CannotStart(f"cannot start {shown}: {os.strerror(number)}", path=path, number=number)
 
 
-def _missing(shown: str, path: str, number: int, said: str, hint: str) -> ProgramMissing:
-    return ProgramMissing(f"{shown or repr(shown)}: {said}", path=path, number=number, hint=hint)
+def _missing(shown: str, path: str, number: int, problem: str, hint: str) -> ProgramMissing:
+    return ProgramMissing(f"{shown or repr(shown)}: {problem}", path=path, number=number, hint=hint)
 
 
 def _interpreter(path: str) -> str:

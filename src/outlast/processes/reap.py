@@ -53,7 +53,7 @@ def find(
 def search(
     run: str, *, roots: Iterable[int] = (), spare: Collection[int] = (), epoch: int | None = None
 ) -> Iterator[Proc]:
-    """The same, but each as soon as it is known, so that `stop` can freeze it before it forks again.
+    """Yield each process as soon as it is found, so that `stop` can freeze it before it forks again.
 
     Every process of an attempt starts with OUTLAST_ATTEMPT=<run>.<epoch>. A process belongs to the attempt if it carries
     this mark, descends from a given process, or is in a session or process group led by one that belongs to it. A mark
@@ -288,18 +288,18 @@ class _Stopping:
         Parents first: a shell that sees its command die before it gets the signal itself starts the next one.
         """
         deadline = time.monotonic() + grace_s
-        asked: set[Identity] = set()
-        while fresh := self._fresh(asked):
+        signalled: set[Identity] = set()
+        while fresh := self._fresh(signalled):
             waiting = [proc for proc in fresh if self._ask(proc, first)]
             left = wait_gone(waiting, deadline - time.monotonic(), self.on_wait)
             self.stopped |= {proc.identity for proc in waiting} - {proc.identity for proc in left}
             if left or time.monotonic() >= deadline:
                 return
 
-    def _fresh(self, asked: set[Identity]) -> list[Proc]:
+    def _fresh(self, signalled: set[Identity]) -> list[Proc]:
         with _urgently():
-            fresh = [proc for proc in self.find_again() if proc.identity not in asked]
-        asked.update(proc.identity for proc in fresh)
+            fresh = [proc for proc in self.find_again() if proc.identity not in signalled]
+        signalled.update(proc.identity for proc in fresh)
         return _parents_first(fresh)
 
     def _ask(self, proc: Proc, first: int) -> bool:

@@ -55,7 +55,7 @@ class Roster:
         return self._living(entries, {entry.mark for entry in entries if key in ("", entry.key)})
 
     def alive_of(self, mark: str) -> list[Proc]:
-        """The same, of the call with this mark."""
+        """The living processes of the call with this mark."""
         return self._living(self._entries(), {mark})
 
     def _living(self, entries: list[Entry], marks: set[str]) -> list[Proc]:
@@ -70,7 +70,7 @@ class Roster:
             self._path.unlink(missing_ok=True)
 
     def _entries(self) -> list[Entry]:
-        """Those of this boot and this view of processes. A line that was cut off is no entry: its process never began."""
+        """The entries of this boot and this pid namespace. A line that was cut off is skipped: its process never began."""
         found, here = [], (boot_id(), pid_ns())
         with contextlib.suppress(FileNotFoundError):
             for line in self._path.read_bytes().splitlines():

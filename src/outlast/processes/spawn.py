@@ -1,4 +1,4 @@
-"""Starts a process: its own session or group, killed when we die, and none of our descriptors open in it.
+"""Starts a process: its own session or group, killed when we die, and none of our descriptors open in it but those it is given.
 
 What fails before the new program runs is raised as an error with its number, never returned as an exit code."""
 
@@ -46,6 +46,7 @@ class Spec:
     umask: int | None = None
     death_signal: int | None = None
     foreground_tty: int | None = None
+    inherited: tuple[int, ...] = ()  # further descriptors of ours that it keeps, under their numbers
 
 
 class Child:
@@ -89,7 +90,7 @@ class Child:
 def start(spec: Spec) -> Child:
     """Start a process; returns when the new program runs.
 
-    Its signals have their defaults, none is blocked, and it has no descriptors except the three. Raises ProgramMissing
+    Its signals have their defaults, none is blocked, and it has no descriptors except the three and `inherited`. Raises ProgramMissing
     or CannotStart with the reason, and then there is no process. Call it in the main thread: the death signal is sent
     when the starting thread ends.
     """
@@ -138,15 +139,15 @@ def _fork(spec: Spec, program: str, tells: int) -> int:
 def _started(pid: int, says: int, spec: Spec, program: str) -> Child:
     """The child, once the exec closed its pipe; else raises the error that it wrote, with no child left."""
     try:
-        has_said = select.select([says], [], [], Timing.current().start_limit_s)[0]
-        said = os.read(says, _FAILED.size) if has_said else _TOO_LATE
-        if not said:
+        has_ended = select.select([says], [], [], Timing.current().start_limit_s)[0]
+        message = os.read(says, _FAILED.size) if has_ended else _TOO_LATE
+        if not message:
             return Child(pid, os.pidfd_open(pid))
     except BaseException:
         _end(pid)
         raise
     _end(pid)
-    stage, number = _FAILED.unpack(said)
+    stage, number = _FAILED.unpack(message)
     if stage == _IN_EXEC:
         raise why_not(program, number, spec.argv[0])
     what = f"the folder {spec.cwd}" if stage == _IN_FOLDER else "the new process"
@@ -210,8 +211,10 @@ class _Become:
         copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_OTHER_FD) for fd in given]
         for place, copy in enumerate(copies):
             os.dup2(copy, place, inheritable=True)
+        for fd in self.spec.inherited:
+            os.set_inheritable(fd, True)
         for name in os.listdir("/proc/self/fd"):
-            if int(name) >= _FIRST_OTHER_FD and int(name) != tells:
+            if int(name) >= _FIRST_OTHER_FD and int(name) not in (tells, *self.spec.inherited):
                 with contextlib.suppress(OSError):
                     os.close(int(name))
 

@@ -86,7 +86,7 @@ def started(
         at=at, epoch=lease.epoch, host=holder.host, pid=holder.pid, boot_id=holder.boot_id, version=version,
         code=commit_of(Path()), command=tuple(shorten(word, 200) for word in command[:32]),
         launch=launch, reserved=reserved, uptime_s=int(boottime_s()), finishes=finishes,
-        guarded=guarded, within=within,
+        guarded=guarded, within=within, host_id=holder.host_id,
     )  # fmt: skip
 
 
@@ -144,8 +144,8 @@ def parked(end: ev.AttemptEnded, head: st.RunState, error: BaseException | None)
     """The event that parks a run whose program met a quota wall; none where a person must look first."""
     if not isinstance(error, QuotaReached) or end.status != "interrupted" or head.parent is not None:
         return ()
-    told = error.reset_at.astimezone(UTC) if error.reset_at is not None else None
-    reset, known = restarts.reset_time(told, end.at, st.apply(head, end).past.parks)
+    reset_at = error.reset_at.astimezone(UTC) if error.reset_at is not None else None
+    reset, known = restarts.reset_time(reset_at, end.at, st.apply(head, end).past.parks)
     evidence = end.evidence if known else f"{end.evidence}; {NO_RESET}"
     until = restarts.wake_at(reset, head.run, 0, 0.0)
     return (ev.Parked(at=end.at, until=until, evidence=evidence, account=shorten(error.account, 120)),)

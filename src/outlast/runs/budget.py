@@ -37,7 +37,7 @@ class HearsWarnings(Protocol):
 
 
 class Meter:
-    """Of one attempt of a root run; its children draw on it.
+    """The budget of one attempt of a root run. Its child runs draw on the same budget.
 
     *Spent* is what events tell, in the head. *Reserved* is set aside for the next beat: a crash is charged with it.
     *Unsettled* is what the beat in flight is known to have cost and is not on record yet. `listener` hears each warning

@@ -91,7 +91,7 @@ class Port(Protocol):
     def in_beat(self, event: ev.AnyEvent) -> Append: ...
     def saved(self) -> Steps: ...
     def effect(self, n: int) -> EffectRecord | None: ...
-    def take_requests(self) -> Steps: ...
+    def take_requests(self, *, if_rung: bool = False) -> Steps: ...
 
 
 def perform(port: Port, act: Act, record: EffectRecord | None) -> Steps:
@@ -128,7 +128,7 @@ def perform(port: Port, act: Act, record: EffectRecord | None) -> Steps:
 
 
 def _compare(act: Act, record: EffectRecord) -> None:
-    """The same key or occurrence with another name or other arguments is another act: nothing is guessed."""
+    """Raise ReplayMismatch if the record with this key or occurrence has another name or other arguments."""
     intent = record.intent
     if (intent.name, intent.digest) == (act.name, act.digest):
         return
@@ -147,7 +147,7 @@ def _in_doubt(run: str, act: Act, why: str) -> EffectInDoubt:
 
 
 def _too_late(run: str, act: Act, event: ev.AnyEvent) -> EffectInDoubt:
-    """It ended after its attempt had, as a cancel leaves it: what came of it is known here, and nowhere else."""
+    """The error for an act that ended after its attempt had, for example after a cancel. Only this process knows how it ended, so the error says it."""
     import shlex
 
     ending, answer = "", "--happened` or `--did-not"
@@ -242,7 +242,7 @@ class _Course:
 
     def intend(self) -> Steps:
         """Record the intent, durable before anything happens."""
-        yield from self.port.take_requests()
+        yield from self.port.take_requests(if_rung=True)
         faults.point("act.before_intent")
         act = self.act
         intent = ev.EffectIntended(

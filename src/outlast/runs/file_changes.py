@@ -73,5 +73,5 @@ def _commits(place: repo.Repo, since: str) -> tuple[str, ...]:
         f"{since}..HEAD" if since else "HEAD",
         "--",
     ]
-    told = command.run(words, git_dir=place.git_dir, ok=(0, 128))
-    return tuple(told.decode(errors="backslashreplace").splitlines())
+    output = command.run(words, git_dir=place.git_dir, ok=(0, 128))
+    return tuple(output.decode(errors="backslashreplace").splitlines())

@@ -155,7 +155,9 @@ class Files:
             else:  # as HEAD says; where there is none, as it was at the last save
                 held = saves.newest(place, reader, self._run) if place.shadow else None
             tree = held.tree if held is not None else self.tree_of(now.oid) if now.oid else ""
-            secrets = {kept.path: _look(kept.mode, kept.oid) for kept in held.meta.secrets} if held else {}
+            secrets = (
+                {secret.path: _look(secret.mode, secret.oid) for secret in held.meta.secrets} if held else {}
+            )
             left = Left(self._run, head.attempts, now.oid, now.branch, tree, secrets)
             files_notes.note(self.saver.private, left)
 
@@ -180,8 +182,7 @@ class Files:
         wanted = head.save_point if mode == "rewind" else head.last_save or head.save_point
         self._recreate(wanted, head, alive_until_s, moved_is_fine=moved_is_fine)
         self._anchor(head)
-        found = self.save("found", head, "found on resume", if_dirty=True)
-        events: list[ev.AnyEvent] = [made(found, at, head)] if found is not None else []
+        found, events = self._found(wanted, head, at)
         held = self._point(head)
         if held is None:
             return events + self._begin_anew(head, mode, at, moved_is_fine=moved_is_fine)
@@ -191,8 +192,29 @@ class Files:
             return events + self._rewind(held, found, head, alive_until_s, at)
         return events + self._unknown(held, at) + self._mend(held, head, at)
 
+    def _found(self, wanted: str, head: st.RunState, at: datetime) -> tuple[Save | None, list[ev.AnyEvent]]:
+        """The newest save of the files as found, and events; what a power cut left of the repository is saved before it is mended."""
+        is_damaged = False
+        saved: list[Save] = []
+        try:
+            saved += filter(None, [self.save("found", head, "found on resume", if_dirty=True)])
+        except SaveError:
+            is_damaged = self._is_of_another_boot(wanted)
+            if not is_damaged:
+                raise
+        events = self._mend_repository(wanted, at)
+        if events or is_damaged:
+            saved += filter(None, [self.save("found", head, "found on resume, mended", if_dirty=True)])
+        return saved[-1] if saved else None, [*events, *(made(save, at, head) for save in saved)]
+
+    def _is_of_another_boot(self, commit: str) -> bool:
+        with contextlib.suppress(SaveError, OSError):
+            held = saves.read(self.saver.reader(), commit, self.saver.repo().algo)
+            return held.meta.boot_id != locks.boot_id()
+        return False
+
     def _unknown(self, held: saves.SaveContents, at: datetime) -> list[ev.AnyEvent]:
-        """That the workspace was in a repository, and git knows none there now."""
+        """A warning if the workspace was in a git repository and no longer is."""
         place = self.saver.repo()
         if held.meta.shadow or not place.shadow or place.refused:
             return []
@@ -376,8 +398,8 @@ class Files:
         level, events = f"{held.commit[:12]} {head.attempts}", list[ev.AnyEvent]()
         if plan.unsure:
             events.append(ev.Warned(at=at, level=f"unsure {level}", text=plan.unsure))
-        if kept := [*plan.theirs, *plan.spared]:
-            text = f"files changed since the last attempt were kept: {_names(kept)}"
+        if left_alone := [*plan.theirs, *plan.spared]:
+            text = f"files changed since the last attempt were kept: {_names(left_alone)}"
             events.append(ev.Warned(at=at, level=f"kept {level}", text=text))
         return events
 
@@ -409,27 +431,27 @@ class Files:
         left, noted_at_s = self._left(head), files_notes.noted_at_s(self.saver.private, Left)
         worktree = Worktree(self.saver.folder, self.saver.reader(), self.saver.repo().algo)
         found: set[bytes] = set()
-        for kept in held.meta.secrets:
-            path = raw(kept.path)
+        for secret in held.meta.secrets:
+            path = raw(secret.path)
             now = self._look_at(worktree, path)
-            if now == _look(kept.mode, kept.oid):
+            if now == _look(secret.mode, secret.oid):
                 continue
             if left is None or left.secrets is None:
                 theirs = self._is_younger(path, alive_until_s)
-            elif now and kept.path not in left.secrets:  # ignored by then, so nobody noted what it was
+            elif now and secret.path not in left.secrets:  # ignored by then, so nobody noted what it was
                 theirs = self._changed_at(path) > noted_at_s
             else:
-                theirs = now != left.secrets.get(kept.path, "")
+                theirs = now != left.secrets.get(secret.path, "")
             if theirs:
                 found.add(path)
         return found
 
     def _look_at(self, worktree: Worktree, path: bytes) -> str:
         """The present state of a secret; empty if it is gone."""
-        told = worktree.told(path)
-        if told is None:
+        file_stat = worktree.lstat(path)
+        if file_stat is None:
             return ""
-        mode = objects.LINK if stat.S_ISLNK(told.st_mode) else told.st_mode & 0o777
+        mode = objects.LINK if stat.S_ISLNK(file_stat.st_mode) else file_stat.st_mode & 0o777
         return _look(mode, worktree.digest(path, objects.SHA1))
 
     def _unsure(
@@ -476,6 +498,14 @@ class Files:
         return (
             bool(changed) and alive_until_s is not None and _since_boot_s(changed) > alive_until_s + within_s
         )
+
+    def _mend_repository(self, commit: str, at: datetime) -> list[ev.AnyEvent]:
+        """After another boot: what a power cut took of the agent's commits comes back from the vault, into the repository."""
+        with contextlib.suppress(SaveError, OSError):
+            held = saves.read(self.saver.reader(), commit, self.saver.repo().algo)
+            if held.meta.boot_id != locks.boot_id() and (text := power_cut.mend_repository(self.saver, held)):
+                return [ev.Warned(at=at, level=f"repository mended {commit[:12]}", text=text)]
+        return []
 
     def _mend(self, held: saves.SaveContents, head: st.RunState, at: datetime) -> list[ev.AnyEvent]:
         """After another boot: files that a power cut left empty or full of zeros come back from the save."""
@@ -528,14 +558,14 @@ def words_for(save: Save, place: repo.Repo, store: Store) -> str:
 
 
 def _stands_in(folder: Path) -> bool:
-    """Whether a command typed here works on this workspace by itself."""
+    """Whether a command typed in the present folder works on this workspace without naming it."""
     with contextlib.suppress(OSError):
         return workspace_around(Path.cwd()) == folder
     return False
 
 
 def _store_option(store: Store) -> str:
-    """The option that leads to a store; none where a command finds it by itself."""
+    """The option that leads a command to the store; empty if its settings lead there anyway."""
     place = locate(store.url)
     with contextlib.suppress(OSError, OutlastError):
         if locate(settings.load()["store"] or None).real_url == place.real_url:

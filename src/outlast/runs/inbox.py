@@ -86,7 +86,6 @@ def take_in(root: Journal, here: Journal, spent: Usage | None) -> Steps:
     `here` is the journal that is being written, the root's own or a child's. A stop ends both attempts, and the root's is
     charged what it has `spent`. It waits for the acts under way; a cancel waits for its grace period only.
     """
-    _require_open(root, here)
     root.lease.clear_request_flag()
     waiting: list[Request] = []
     for request in root.store.inbox.pending(root.run):
@@ -109,14 +108,14 @@ def take_in_findings(root: Journal, here: Journal) -> Steps:
             yield from _write(root, here, Append(events, takes=(request.id,)))
 
 
-def asked_to_stop(journal: Journal) -> str:
+def stop_request(journal: Journal) -> str:
     """The first request to stop that waits in the run's inbox, empty for none."""
     waiting = (request.what for request in journal.store.inbox.pending(journal.run))
     return next((what for what in waiting if what in STOPS), "")
 
 
-def _require_open(root: Journal, here: Journal) -> None:
-    """Another task may have taken a stop in while this one was at its act: then it must not begin one more."""
+def require_open(root: Journal, here: Journal) -> None:
+    """Raise if the run has stopped: another task may have taken a stop in while this one was at its act."""
     for journal in (root, here):
         if journal.state.attempt is None:
             kinds: dict[str, type[OutlastError]] = {status: kind for kind, status, _ in _STOPS.values()}

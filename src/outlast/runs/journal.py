@@ -70,7 +70,7 @@ class Owner(Protocol):
     def save_effect(self) -> str:
         """Save the files as they are after an effect; the commit."""
 
-    def take_requests(self) -> Steps:
+    def take_requests(self, *, if_rung: bool = False) -> Steps:
         """Take in what people asked of the run."""
 
 
@@ -89,7 +89,7 @@ class Journal:
         self.store = store
         self.lease = lease
         self.mutex = threading.RLock()
-        self._lazy: list[ev.AnyEvent] = []
+        self._lazy: list[tuple[ev.AnyEvent, bytes]] = []  # part of the head already, and in no commit yet
         self._unfolded: deque[ev.BeatDone] = deque(maxlen=st.RECENT_MAX)
         self.uncertain = False  # an append was interrupted: what is in memory may not be in the journal
         self.standing = head  # as of the last fold: what no plain beat changes is read here without one
@@ -171,20 +171,23 @@ class Journal:
         owner = self._owner
         return (yield Block(owner.save_effect)) if owner is not None and owner.saves_effects else ""
 
-    def take_requests(self) -> Steps:
+    def take_requests(self, *, if_rung: bool = False) -> Steps:
         """Take in what people asked of the run, where this journal is written for one."""
         if self._owner is not None:
-            yield from self._owner.take_requests()
+            yield from self._owner.take_requests(if_rung=if_rung)
 
     def later(self, event: ev.AnyEvent) -> None:
         """Let an event of the open beat ride on the next commit."""
         with self.mutex:
-            events = (*self._begin(), event)
-            for item in events:
-                _readable(item)
-            self._lazy.extend(events)
-            for item in events:
-                self.record.take(item)
+            events = [(item, _readable(item)) for item in (*self._begin(), event)]
+            self._lazy += events
+            for item, _ in events:
+                self._take(item)
+
+    @property
+    def waits(self) -> bool:
+        """Whether an event waits for the next commit."""
+        return bool(self._lazy)
 
     def _begin(self) -> tuple[ev.AnyEvent, ...]:
         if self.record.begun:
@@ -193,14 +196,15 @@ class Journal:
 
     def batch(self, append: Append) -> Batch:
         """The next commit: the events that waited, then these. The head moves on at once, in order."""
-        events = append.events
-        if self._lazy or append.in_beat:
-            events = (*self._lazy, *(self._begin() if append.in_beat else ()), *events)
+        events = (*self._begin(), *append.events) if append.in_beat else append.events
         encoded = tuple([_readable(event) for event in events])
-        self._lazy = []
-        before = self.seq
+        before, lazy = self.seq, self._lazy
         for event in events:
             self._take(event)
+        if lazy:
+            self._lazy = []
+            before -= len(lazy)
+            events, encoded = (*(item for item, _ in lazy), *events), (*(data for _, data in lazy), *encoded)
         due = before // HEAD_EVERY != self.seq // HEAD_EVERY or _marks_head(append.events)
         head = self.state if due else None
         return Batch(self.lease, self.standing.run, before, events, append.takes, head, encoded)

@@ -216,19 +216,19 @@ def _effects_done(journal: Journal) -> tuple[str, ...]:
     """The last effects that happened, with their outcome."""
     names: dict[tuple[int, int], str] = {}
     lines: dict[tuple[int, int], str] = {}  # one line each, also where a finding and an outcome tell of it
-    told: set[tuple[int, int]] = set()  # calls of an agent that reach outside
+    agent_calls: set[tuple[int, int]] = set()  # calls of an agent that reach outside
     recent = journal.store.read(
         journal.run, after=0, tags=EFFECT_TAGS, limit=3 * EFFECTS_SHOWN_MAX, newest=True
     ).events
     for event in (item.event for item in recent):
         if isinstance(event, ev.EffectIntended):
             names[event.beat, event.n] = _act(event)
-            told |= {(event.beat, event.n)} if event.policy == "tell" else set()
+            agent_calls |= {(event.beat, event.n)} if event.policy == "tell" else set()
         elif isinstance(event, ev.EffectConfirmed) or (
             isinstance(event, ev.EffectSettled) and event.finding == "happened"
         ):
             known = event.beat, event.n
-            if known in told and _failed(journal, event.result):
+            if known in agent_calls and _failed(journal, event.result):
                 continue
             outcome = (
                 shorten(mask(bytes(event.result.v).decode(errors="replace"))[0], 160)
@@ -258,15 +258,12 @@ def _act(intent: ev.EffectIntended) -> str:
 def _doubt_line(store: Store, run: str, effect: st.OpenEffect, child: st.RunState | None = None) -> str:
     found = f"; {effect.evidence}" if effect.evidence else ""
     intents = [item.event for item in store.read(run, after=0, key=effect.key).events]
-    told = next(
-        (_act(each) for each in reversed(intents) if isinstance(each, ev.EffectIntended)), effect.name
-    )
+    act = next((_act(each) for each in reversed(intents) if isinstance(each, ev.EffectIntended)), effect.name)
     whose = f" of part {child.task} (run {child.run})" if child is not None else ""
     if effect.policy == "give_up":
-        return f"{effect.id} {told}{whose}: cut off without an outcome{found}. Look at the files, and repeat what is missing."
+        return f"{effect.id} {act}{whose}: cut off without an outcome{found}. Look at the files, and repeat what is missing."
     return (
-        f"{effect.id} {told}{whose} (key {effect.key}): intended, no outcome{found}."
-        " Do not repeat it unasked."
+        f"{effect.id} {act}{whose} (key {effect.key}): intended, no outcome{found}. Do not repeat it unasked."
     )
 
 

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["default_url", "locate", "open_store", "plain_url"]
 
 # URL scheme, and the module whose `place` locates such a store. The first is the default.
-_BACKENDS = {"sqlite": "outlast.store.sqlite.place"}
+_BACKENDS = {
+    "sqlite": "outlast.store.sqlite.place",
+    "postgresql": "outlast.store.postgres.place",
+    "postgres": "outlast.store.postgres.place",
+}
 
 
 def default_url() -> str:
@@ -39,7 +43,10 @@ def locate(url: str | os.PathLike[str] | None = None) -> "StorePlace":
     text = os.fspath(url) if url is not None else default_url()
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in _BACKENDS:
-        raise StoreRefused(f"no such kind of store: {scheme:.40}", hint="give a folder, or sqlite:///path")
+        raise StoreRefused(
+            f"no such kind of store: {scheme:.40}",
+            hint="give a folder, sqlite:///path or postgresql://user@host/database",
+        )
     backend = importlib.import_module(_BACKENDS[scheme if separator else next(iter(_BACKENDS))])
     return cast("StorePlace", backend.place(rest if separator else text))
 

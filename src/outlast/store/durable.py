@@ -36,10 +36,10 @@ def read_plain(path: Path | bytes) -> bytes:
     """The bytes of a regular file or of a link to one. Anything else, such as a pipe, is refused instead of waited for."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
-        told = os.fstat(fd)
-        if stat.S_ISDIR(told.st_mode):
+        file_stat = os.fstat(fd)
+        if stat.S_ISDIR(file_stat.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
-        if not stat.S_ISREG(told.st_mode):
+        if not stat.S_ISREG(file_stat.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path))
         return file.read()
 
@@ -109,23 +109,36 @@ _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a so
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a private file durably and atomically: after a kill there is the old content or the new."""
+    """Write a private file durably and atomically: after a kill or a power cut there is the old content or the new."""
+    _replace(path, data, flushed=True)
+    sync_folder(path.parent)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a private file atomically: after a kill there is the old content or the new. Waits for no disk."""
+    _replace(path, data, flushed=False)
+
+
+def _replace(path: Path, data: bytes, *, flushed: bool) -> None:
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         _write_all(fd, data)
+        if flushed:
+            os.fsync(fd)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)
-    sync_folder(path.parent)
 
 
-def append_durably(path: Path, data: bytes, *, at: int) -> None:
-    """Append to a private file whose good content ends at `at`: what a failed append left after that is cut off."""
-    is_new = not path.exists()
+def append(path: Path, data: bytes, *, at: int) -> None:
+    """Append to a private file whose good content ends at `at`: what a failed append left after that is cut off.
+
+    It survives a kill, and a power cut after `flush`.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.ftruncate(fd, at)
@@ -133,15 +146,21 @@ def append_durably(path: Path, data: bytes, *, at: int) -> None:
         _write_all(fd, data)
     finally:
         os.close(fd)
-    if is_new:
-        sync_folder(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Make the content of a file durable, not its name."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-    os.fsync(fd)
 
 
 def _name(data: bytes) -> str:
@@ -163,6 +182,7 @@ class FolderBlobs:
     def __init__(self, root: Path, ballast: Ballast) -> None:
         self._root = root
         self._ballast = ballast
+        self._durable: dict[str, int] | None = None  # folders whose names are durable, with their inodes
 
     def put(self, data: bytes) -> str:
         """Store a payload and return its digest. Durable when it returns."""
@@ -183,12 +203,13 @@ class FolderBlobs:
         with self._lock(fcntl.LOCK_SH):
             if path.exists():
                 os.utime(path)
-                self._sync_names(path)  # its writer may have been killed before this
+                sync_folder(path.parent)  # its writer may have been killed before this
                 return
         temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _write_all(fd, data)
+            os.fsync(fd)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
@@ -196,21 +217,23 @@ class FolderBlobs:
             os.close(fd)
         faults.point("blob.before_rename")
         os.replace(temporary, path)
-        self._sync_names(path)
+        sync_folder(path.parent)
 
     def _make_folder(self, folder: Path) -> None:
-        """Create a folder inside the store only: a store that was deleted meanwhile is not recreated in part."""
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError:
-            return
-        except FileNotFoundError:
-            raise StoreGone(self._root.parent) from None
-        sync_folder(self._root)
+        """Create a folder inside the store only: a store that was deleted meanwhile is not recreated in part.
 
-    def _sync_names(self, path: Path) -> None:
-        sync_folder(path.parent)
-        sync_folder(self._root)
+        The names of all folders are flushed once in a process, for a killed creator may not have done it; after that, new ones.
+        """
+        with contextlib.suppress(FileExistsError):
+            try:
+                folder.mkdir(mode=0o700)
+            except FileNotFoundError:
+                raise StoreGone(self._root.parent) from None
+        known = self._durable
+        if known is None or known.get(folder.name) != folder.stat().st_ino:
+            there = {entry.name: entry.inode() for entry in os.scandir(self._root)}  # before the flush
+            sync_folder(self._root)
+            self._durable = there
 
     def get(self, digest: str) -> bytes:
         """The payload, verified against its name."""

@@ -38,6 +38,11 @@ class Local:
         return self.folder / "mark"
 
     @property
+    def turn(self) -> Path:
+        """Locked by the process whose turn it is to write."""
+        return self.folder / "turn"
+
+    @property
     def ballast(self) -> Path:
         """Room that is released when the disk is full."""
         return self.folder / "ballast"
@@ -170,7 +175,11 @@ class Local:
 def _is_private(folder: Path) -> bool:
     """Whether this is a folder, not a link to one, that nobody but us can look into or change."""
     try:
-        told = os.lstat(folder)
+        folder_stat = os.lstat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid() and not told.st_mode & 0o077
+    return (
+        stat.S_ISDIR(folder_stat.st_mode)
+        and folder_stat.st_uid == os.getuid()
+        and not folder_stat.st_mode & 0o077
+    )

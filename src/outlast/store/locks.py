@@ -4,6 +4,7 @@ See `RunLock` for the lock file; `sqlite/leases.py` decides who may claim a run.
 
 import contextlib
 import fcntl
+import functools
 import mmap
 import os
 import signal
@@ -20,7 +21,8 @@ from outlast.store.timing import Timing
 LOCK_TRIES = 3
 _FILE_BYTES = 64
 _MARK_BYTES = 21
-_MAIL_AT = 32
+_REQUEST_FLAG_AT = 32
+_SESSION_AT, _SESSION_BYTES = 40, 16
 _THREADS = 16  # in /proc/PID/stat, counted from the field behind the state
 
 
@@ -29,6 +31,7 @@ def boottime_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
+@functools.cache
 def boot_id() -> str:
     """The id of this boot, unlike every other's."""
     with contextlib.suppress(OSError):
@@ -132,12 +135,17 @@ class RunLock:
 
     def request_waits(self) -> bool:
         """Whether somebody put a request since the flag was cleared."""
-        return not self._closed and self._map[_MAIL_AT] != 0
+        return not self._closed and self._map[_REQUEST_FLAG_AT] != 0
 
     def set_request_flag(self, waits: bool) -> None:
         """Set or clear the flag."""
         if not self._closed:
-            self._map[_MAIL_AT] = waits
+            self._map[_REQUEST_FLAG_AT] = waits
+
+    def set_session(self, session: bytes) -> None:
+        """Note which session of a shared store is about to claim the run under this lock."""
+        if not self._closed:
+            self._map[_SESSION_AT : _SESSION_AT + _SESSION_BYTES] = session
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
@@ -324,7 +332,7 @@ def ring(path: Path) -> None:
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.pwrite(fd, b"\1", _MAIL_AT)
+            os.pwrite(fd, b"\1", _REQUEST_FLAG_AT)
         finally:
             os.close(fd)
 
@@ -336,6 +344,15 @@ def read_mark(path: Path) -> int:
     except OSError:
         return 0
     return int(text) if text.isdigit() else 0
+
+
+def read_session(path: Path) -> bytes:
+    """The session that claimed under this lock last; empty if there is none."""
+    try:
+        found = path.read_bytes()[_SESSION_AT : _SESSION_AT + _SESSION_BYTES]
+    except OSError:
+        return b""
+    return found if any(found) else b""
 
 
 def _act_path(path: Path) -> Path:

@@ -22,7 +22,10 @@ SHELF_BYTES_MAX = 1 << 20  # of a longer document only this much is read
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The process that works on a run. This identity is enough to kill it, but not to take the run from it."""
+    """The process that works on a run. This identity is enough to kill it, but not to take the run from it.
+
+    `host_id`: this host as a store that hosts share knows it; empty in a store of one host.
+    """
 
     host: str
     pid: int
@@ -30,6 +33,7 @@ class Holder(msgspec.Struct, frozen=True):
     boot_id: str
     pid_ns: str
     since: datetime
+    host_id: str = ""
 
 
 class Lease(Protocol):
@@ -173,7 +177,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of an examination of a store and this host's folder of it.
 
     `missing`: an acknowledged event that is not in the store. `rewound`: runs that lost their newest events. `lost`: runs
-    that are gone completely.
+    that are gone completely. `hindrances`: what other programs keep it from, in words.
     """
 
     version: int
@@ -185,6 +189,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     stale_locks: tuple[str, ...]
     size_bytes: int
     wal_bytes: int
+    hindrances: tuple[str, ...] = ()
 
 
 class Flaw(msgspec.Struct, frozen=True):
@@ -220,7 +225,7 @@ class Inbox(Protocol):
         """Requests not taken in yet, oldest first."""
 
     def all_pending(self) -> list[Request]:
-        """The same of all runs, oldest first. At most 10,000, and without those that cannot be read."""
+        """The pending requests of all runs, oldest first: at most 10,000, without those that cannot be read."""
 
 
 class Blobs(Protocol):
@@ -257,7 +262,7 @@ class Shelf(Protocol):
         """The whole document of the last put, or None."""
 
     def get_unheld(self, kind: ShelfKind, name: str) -> bytes | None:
-        """The same, but None also while somebody holds it."""
+        """The document as `hold` would read it; None if there is none, or while a process holds it."""
 
     def change(
         self, kind: ShelfKind, name: str, change: Callable[[bytes | None], bytes | None]
@@ -418,7 +423,7 @@ class Store(Protocol):
         """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
 
     def glimpses(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[EventGlimpse]:
-        """The same for display: events that cannot be decoded are included."""
+        """Events of all runs for display. Those that cannot be decoded are included."""
 
     def last_number(self) -> int:
         """The number of the newest event in the store; 0 if it is empty."""

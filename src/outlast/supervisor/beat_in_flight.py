@@ -3,15 +3,17 @@
 import contextlib
 import errno
 import threading
+import time
 from collections.abc import Iterator
 
 from outlast.core import events as ev
-from outlast.errors import BudgetReached, DiskFull, EffectInDoubt, OutlastError, StoreError
+from outlast.errors import BudgetReached, DiskFull, EffectInDoubt, OutlastError, SaveError, StoreError
 from outlast.runs.engine.beat import BeatEngine
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 
 ENDS_ATTEMPT = (StoreError, DiskFull, BudgetReached)
+ROOM_BYTES_MIN = 1 << 20  # with less on its disk, a save that failed most likely had no room
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -27,6 +29,7 @@ class BeatInFlight:
         self.failure: OutlastError | None = None
         self._beats = iter(run.beats())
         self._no_more: OutlastError | None = None
+        self._waits_since_s = 0.0  # since when an event of `append_soon` waits for a commit
         self._beat: BeatEngine = next(self._beats)
 
     def now(self) -> BeatEngine:
@@ -62,8 +65,19 @@ class BeatInFlight:
         """Record events of the open beat; durable when this returns."""
         self.run.drive(append(*events, in_beat=True))
 
+    def append_soon(self, event: ev.AnyEvent) -> None:
+        """Record an event of the open beat in the next commit, which is mostly that of the beat's end."""
+        if not self.run.journal.waits:
+            self._waits_since_s = time.monotonic()
+        self.run.journal.later(event)
+
+    def append_waiting(self, after_s: float) -> None:
+        """Record what has waited so long that no other commit comes soon."""
+        if self.run.journal.waits and time.monotonic() - self._waits_since_s >= after_s:
+            self.run.drive(append())
+
     def doubt(self, ended: str = "ended with 0") -> EffectInDoubt | None:
-        """The error that names the effects a person must settle before the run can end; None where none is in doubt."""
+        """The error that names the effects a person must settle before the run can end; None if none is in doubt."""
         doubts = self.run.state.in_doubt
         if not doubts:
             return None
@@ -88,6 +102,16 @@ class BeatInFlight:
             if error.errno not in _NO_ROOM:
                 raise
             raise self.fail(self.no_room()) from error
+
+    @contextlib.contextmanager
+    def telling_full_disk(self) -> Iterator[None]:
+        """A save that fails because the disk of the state folder is full says so, whatever git said."""
+        try:
+            yield
+        except SaveError as error:
+            if self.run.journal.store.local.room_bytes() >= ROOM_BYTES_MIN:
+                raise
+            raise self.no_room() from error
 
     def fail(self, error: OutlastError) -> OutlastError:
         """End the attempt with this error. The first one counts."""

@@ -51,8 +51,8 @@ def send(command: str, notice: Notice, folder: Path) -> None:
     if not command or not _is_first(folder, notice):
         return
     with contextlib.suppress(OSError):
-        told = os.memfd_create("outlast-notice", os.MFD_CLOEXEC)
-        with open(told, "wb+", buffering=0) as file:
+        memory_fd = os.memfd_create("outlast-notice", os.MFD_CLOEXEC)
+        with open(memory_fd, "wb+", buffering=0) as file:
             file.write(msgspec.json.encode(notice) + b"\n")
             file.seek(0)
             subprocess.Popen(
@@ -68,7 +68,7 @@ def _unblock() -> None:
 
 def _is_first(folder: Path, notice: Notice) -> bool:
     """Whether this kind and cause is new. The mark outlives the process."""
-    more = notice.why if notice.what == "budget" else ""  # each level is told of
+    more = notice.why if notice.what == "budget" else ""  # each level has a notice of its own
     what = hashlib.blake2b(f"{notice.what} {notice.cause}{more}".encode(), digest_size=6).hexdigest()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -40,6 +40,6 @@ class Person:
         self.notify(run, folder, what, why)
 
     def notify(self, run: RunEngine, folder: Path, what: str, why: str) -> None:
-        """Only the notification. What its command prints goes to the run's `folder`."""
+        """Send only the notification. Its marks lie in the run's `folder`."""
         if what in notify.KINDS:
             notify.send(run.settings["notify"], notify.Notice.of(what, why, run.state), folder)

@@ -192,7 +192,7 @@ def _is_guarded(request: RunRequest, folder: Path) -> bool:
 
 
 def _check_classes(launch: Launch, variables: dict[str, str]) -> None:
-    """Raise UsageError where a command is to be guarded, and what the user named as outward cannot be read."""
+    """Raise UsageError if a command is to be guarded and the user's file of outward classes cannot be read."""
     if launch.guard:
         from outlast.supervisor.agent.calls.outward import OutwardCalls
 
@@ -209,7 +209,7 @@ def _terms(request: RunRequest, folder: Path | None, cwd: Path | None = None) ->
 
 
 def _budget(request: RunRequest) -> Allowance | None:
-    """The limits that were typed. A reserve of those that experience will choose is kept with them."""
+    """The limits as typed, with the reserve that was typed for limits chosen by experience."""
     if not budget_check.is_auto(request.budget):
         return budget_of(request.budget, request.until, request.reserve)
     share = None if request.reserve is None else budgets.reserve(request.reserve)
@@ -265,7 +265,7 @@ def _look_at_the_last(run: RunEngine, request: RunRequest, person: Person) -> No
 
 
 def _differences(store: Store, summary: Summary, request: RunRequest) -> Iterator[str]:
-    """In what the task that is asked for is another one than this run, as people call it."""
+    """How the requested task differs from this run, in words for people."""
     contract, launch = reader.contract(store, summary.state), launch_of(store, summary)
     pairs = (
         ("goal", request.goal, contract.goal),
@@ -309,7 +309,7 @@ def resume(
 
 
 def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
-    """The launch with or without a terminal. Raises UsageError for a session with an agent where there is none."""
+    """The launch with or without a terminal. Raises UsageError for a session with an agent if there is no terminal."""
     here = os.isatty(0) and os.isatty(1)
     agent = known_agent(launch)
     interactive = opened or (launch.interactive and not launch.opened)
@@ -320,7 +320,7 @@ def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
 
 
 def no_terminal(summary: Summary) -> UsageError:
-    """The error for resuming a session with an agent where nobody can talk to it."""
+    """The error for resuming a session with an agent without a terminal."""
     return UsageError(
         f"task {summary.task} is a session at a terminal, and this is not a terminal",
         hint=f"`outlast open {shlex.quote(summary.task)}` at one",
@@ -391,7 +391,7 @@ def _ask(words: Sequence[str], timeout_s: float) -> str:
 
 
 def _workspace(request: RunRequest, cwd: Path, person: Person) -> Path | None:
-    """The folder to save: the one given, else the repository around, else this one; none where that is refused."""
+    """The folder to save: the given one, else the repository around, else this one; None if that is refused."""
     if request.workspace is not None:
         folder = Path(os.path.expanduser(request.workspace))
         if folder.is_dir():

@@ -1,12 +1,14 @@
-"""Carries a command to its end: attempt after attempt, within limits, each with a recorded cause.
+"""Run a command to its end: attempt after attempt, within limits, each with a recorded cause.
 
 One attempt is in `attempt/attempt.py`; `core/restarts.py` decides what follows an attempt that is not done."""
 
 import contextlib
+import math
 import os
 import random
 import shlex
 import signal
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -34,6 +36,7 @@ from outlast.runs import attempts
 from outlast.runs.engine import stores
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import Append
+from outlast.store import notices
 from outlast.store.protocol import Store
 from outlast.supervisor.attempt import limits as attempt_limits, stop as attempt_stop
 from outlast.supervisor.attempt.attempt import Attempt
@@ -65,11 +68,13 @@ class Supervisor:
         self._timing = timing or Timing.current()
         self._run, self._launch, self._variables, self._person = run, launch, variables, person
         self._signals = StopSignals(link)
+        notices.listen(notices.Listener(self._waits_for_store, person.say))
         self._limits = attempt_limits.limits_of(launch, wait_s=run.settings["restart_wait_s"])
         self._guardian = os.getppid()
         spawn.become_subreaper()  # what leaves its parents stays below us, with or without a mark
         self._announcement = background.Announcement()
         self._reset_at: datetime | None = None
+        self._last_notice_s = -math.inf
         self._wraps_up = False  # it is started once more, only to come to its ending
         run.meter.pays_first = launch.gateway or known_agent(launch) is not None
 
@@ -193,11 +198,23 @@ class Supervisor:
 
     # -- after one -------------------------------------------------------------------------------------------------
 
+    def _waits_for_store(self, words: str) -> bool:
+        """A living agent is not stopped because the store is busy; a person may stop the wait."""
+        if threading.current_thread() is threading.main_thread():
+            self._signals.listen()
+        if self._signals.got:
+            return False
+        now_s = lock.monotonic_s()
+        if now_s - self._last_notice_s >= self._timing.busy_notice_s:
+            self._last_notice_s = now_s
+            self._person.say(f"{words}; waiting for it")
+        return True
+
     def _wait(self, wait_s: float) -> int | None:
         """Wait between two attempts; an exit code where a signal ends the wait."""
         until_s = lock.monotonic_s() + wait_s
         while (left_s := until_s - lock.monotonic_s()) > 0:
-            self._signals.wait(min(left_s, 0.5))
+            self._signals.wait(min(left_s, self._timing.restart_tick_s))
             if self._signals.got:
                 return self._waited_enough(self._signals.got[0])
         return None

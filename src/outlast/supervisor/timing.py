@@ -38,7 +38,11 @@ class Timing:
     # An attempt is watched.
     piped_tick_s: float = 0.5  # between two looks at requests and the store; signals and ends wake us at once
     terminal_tick_s: float = 0.1  # how soon a Ctrl-Z is noticed: the kernel does not wake us for it
+    restart_tick_s: float = (
+        0.5  # between two looks while we wait for the next attempt; signals wake us at once
+    )
     keeper_tick_s: float = 0.5  # as `piped_tick_s`, for a script
+    busy_notice_s: float = 60.0  # between two lines that say that the store is busy
     copy_look_s: float = 10.0  # between two looks at whether what a guarded command's shims run is whole
 
     # The guardian.
@@ -59,6 +63,10 @@ class Timing:
     shim_waits_s: float = 4.5  # what is found later was refused at the shim
     transcript_behind_s: float = 1.0  # a hook waits so long for what the transcript owes: a slow disk's flush
     transcript_look_s: float = 0.01  # it mostly comes within milliseconds
+    outcome_s: float = 0.4  # then the outcome of a local call waits no longer for the end of its beat
+    long_call_s: float = (
+        1.0  # so long a local call is on record at once when it ends: to do it again costs more
+    )
     waking_s: float = (
         30.0  # after so long a sleep of ours, hooks that fell silent meanwhile are believed again
     )
@@ -87,7 +95,7 @@ class Timing:
         24 * 3600.0
     )  # a call under way may take long; the person at the terminal may end the wait
     takeover_look_s: float = 0.2
-    kill_asked_s: float = 15.0  # above what an attempt takes to end
+    kill_request_s: float = 15.0  # above what an attempt takes to end
     killed_s: float = 5.0  # after SIGKILL, for locks to be let go
     kill_grace_s: float = 1.0  # for what is left: it was asked before
     kill_margin_s: float = 5.0  # above what the guardian may take, on a busy machine

@@ -71,9 +71,12 @@ class Operation:
         return tuple(self.path.strip("/").split("/"))
 
 
-def _diff(asked: ApiRequest) -> documents.Diff:
+def _diff(request: ApiRequest) -> documents.Diff:
     return saves.diff(
-        asked.opened.store, asked.run, commit(asked.values["commit"]), asked.values.get("against", "before")
+        request.opened.store,
+        request.run,
+        commit(request.values["commit"]),
+        request.values.get("against", "before"),
     )
 
 
@@ -84,15 +87,15 @@ def commit(text: str) -> str:
     return text
 
 
-def _charts(asked: ApiRequest) -> documents.Charts:
-    days = {"days": asked.values["days"]} if "days" in asked.values else {}
-    return asked.opened.counter.charts(asked.zone, **days)
+def _charts(request: ApiRequest) -> documents.Charts:
+    days = {"days": request.values["days"]} if "days" in request.values else {}
+    return request.opened.counter.charts(request.zone, **days)
 
 
-def _emergencies(asked: ApiRequest) -> documents.Emergencies:
-    values = asked.values
+def _emergencies(request: ApiRequest) -> documents.Emergencies:
+    values = request.values
     return saves.emergencies(
-        asked.opened.store, asked.opened.index, values.get("before"), values.get("cause", "")
+        request.opened.store, request.opened.index, values.get("before"), values.get("cause", "")
     )
 
 
@@ -108,22 +111,24 @@ def act(text: str) -> Any:
     return text
 
 
-def _foreseen(asked: ApiRequest) -> documents.Foreseen:
-    return perform.foresee(asked.opened.store, _wish(asked))
+def _foreseen(request: ApiRequest) -> documents.Foreseen:
+    return perform.foresee(request.opened.store, _wish(request))
 
 
-def _wish(asked: ApiRequest) -> documents.Wish:
-    told = {name: asked.values[name] for name in asked.values if name not in ("act", "run")}
-    return documents.Wish(act=act(asked.values["act"]), run=asked.run, **told)
+def _wish(request: ApiRequest) -> documents.Wish:
+    fields = {name: request.values[name] for name in request.values if name not in ("act", "run")}
+    return documents.Wish(act=act(request.values["act"]), run=request.run, **fields)
 
 
-def _do(asked: ApiRequest) -> documents.Done:
-    wish = documents.Wish(act=act(asked.values["act"]), run=asked.run, **msgspec.structs.asdict(asked.body))
-    site, store, by = asked.site, asked.opened.store, asked.by
-    if not asked.key:
+def _do(request: ApiRequest) -> documents.Done:
+    wish = documents.Wish(
+        act=act(request.values["act"]), run=request.run, **msgspec.structs.asdict(request.body)
+    )
+    site, store, by = request.site, request.opened.store, request.by
+    if not request.key:
         done = perform.do(store, wish, by)
     else:
-        nonce = hashlib.sha256(f"{wish.run} {wish.act} {asked.key}".encode()).hexdigest()
+        nonce = hashlib.sha256(f"{wish.run} {wish.act} {request.key}".encode()).hexdigest()
         done = site.pressed.once(store.shelf, f"api-{nonce}", lambda: perform.do(store, wish, by), wish)
     if not done.ok:
         raise Refused(409, done.says, done.hint)
@@ -153,27 +158,27 @@ _RUN = "/api/runs/{run}"
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "listRuns", "/api/runs", "The overview: runs that fit, a page of them.", documents.Overview,
-        lambda asked: asked.opened.index.overview(query.ask(asked.values)), query.OVERVIEW, empty=nothing,
+        lambda request: request.opened.index.overview(query.ask(request.values)), query.OVERVIEW, empty=nothing,
     ),
     Operation(
         "getRun", _RUN, "A run: contract, plan, newest beats, open effects, timeline.", documents.RunPage,
-        lambda asked: pages.page(asked.opened.store, asked.opened.index, asked.run),
+        lambda request: pages.page(request.opened.store, request.opened.index, request.run),
     ),
     Operation(
         "getTimeline", f"{_RUN}/timeline", "What happened when.", documents.Timeline,
-        lambda asked: pages.timeline(asked.opened.store, asked.run),
+        lambda request: pages.timeline(request.opened.store, request.run),
     ),
     Operation(
         "listBeats", f"{_RUN}/beats", "Completed beats, newest first.", documents.Beats,
-        lambda asked: pages.beats(asked.opened.store, asked.run, asked.values.get("before")), (query.BEFORE,),
+        lambda request: pages.beats(request.opened.store, request.run, request.values.get("before")), (query.BEFORE,),
     ),
     Operation(
         "listEffects", f"{_RUN}/effects", "What was done to the outside world, newest first.", documents.Effects,
-        lambda asked: pages.effects(asked.opened.store, asked.run, asked.values.get("before")), (query.BEFORE,),
+        lambda request: pages.effects(request.opened.store, request.run, request.values.get("before")), (query.BEFORE,),
     ),
     Operation(
         "listSaves", f"{_RUN}/saves", "Saves, newest first.", documents.Saves,
-        lambda asked: saves.saves(asked.opened.store, asked.run, asked.values.get("page", 1)), (query.PAGE,),
+        lambda request: saves.saves(request.opened.store, request.run, request.values.get("page", 1)), (query.PAGE,),
     ),
     Operation(
         "getDiff", f"{_RUN}/saves/{{commit}}/diff", "A save against the one before, or against HEAD.", documents.Diff,
@@ -181,19 +186,19 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "getBudget", f"{_RUN}/budget", "What was spent, on what, and what is left.", Ledger,
-        lambda asked: pages.budget(asked.opened.store, asked.run),
+        lambda request: pages.budget(request.opened.store, request.run),
     ),
     Operation(
         "getContext", f"{_RUN}/context", "What the next attempt will read.", documents.Context,
-        lambda asked: pages.context(asked.opened.store, asked.run),
+        lambda request: pages.context(request.opened.store, request.run),
     ),
     Operation(
         "getOutput", f"{_RUN}/output", "The end of what the agent wrote.", documents.Output,
-        lambda asked: pages.output(asked.opened.store, asked.run, asked.values.get("attempt")), (query.ATTEMPT,),
+        lambda request: pages.output(request.opened.store, request.run, request.values.get("attempt")), (query.ATTEMPT,),
     ),
     Operation(
         "getJournal", f"{_RUN}/journal", "Events of a run, newest first.", documents.JournalPage,
-        lambda asked: pages.journal(asked.opened.store, asked.run, asked.values.get("before")), (query.BEFORE,),
+        lambda request: pages.journal(request.opened.store, request.run, request.values.get("before")), (query.BEFORE,),
     ),
     Operation(
         "listEmergencySaves", "/api/saves", "Emergency saves of all runs, newest first.", documents.Emergencies,
@@ -218,7 +223,7 @@ def answer(
     site: Site, operation: Operation, request: Request, values: dict[str, str], zone: str, by: str
 ) -> Answer:
     """Answer a request to the API; `by` is who acts. Raises Refused and OutlastError."""
-    asked_for = query.read(operation.params, request.fields)
+    parameters = query.read(operation.params, request.fields)
     body = _body(request) if operation.method == "POST" else None
     key = request.headers.get("idempotency-key", "")
     if "idempotency-key" in request.headers and KEY.fullmatch(key) is None:
@@ -228,12 +233,14 @@ def answer(
         if operation.empty is None:
             raise Refused(404, NO_STORE, NO_STORE_HINT)
         return responses.document(operation.empty())
-    asked = ApiRequest(site, opened, {**asked_for, **values}, body, asked_for.get("zone", zone), key, by)
+    api_request = ApiRequest(
+        site, opened, {**parameters, **values}, body, parameters.get("zone", zone), key, by
+    )
     if not operation.shared:
-        return responses.document(operation.make(asked))
+        return responses.document(operation.make(api_request))
     number = opened.index.refresh()
     return site.shared.get(
-        ("api", request.target, zone), lambda: responses.document(operation.make(asked)), number=number, wanted=number
+        ("api", request.target, zone), lambda: responses.document(operation.make(api_request)), number=number, wanted=number
     )  # fmt: skip
 
 

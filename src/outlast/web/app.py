@@ -77,14 +77,14 @@ class App:
             view = page_table.view_of(self._site, request, 0, named=named)
             if refused.status != 503:  # which passes by itself
                 view = replace(view, refresh_s=None)
-            told = problem.render(view, refused.status, str(refused), refused.hint)
-            return responses.page(told, refused.status, refused.headers)
+            page = problem.render(view, refused.status, str(refused), refused.hint)
+            return responses.page(page, refused.status, refused.headers)
         except Exception as error:
             self._trace(error)
             return _plain_problem(request, refused)
 
     def _pasteable(self, refused: Refused) -> Refused:
-        """The same with commands that lead to this store. For those who may look: it tells where the store is."""
+        """The refusal with commands that lead to this store. Only for logged-in readers: the commands name the store's place."""
         words, hint = (core_text.pasteable(text, self._site.options) for text in (str(refused), refused.hint))
         return Refused(refused.status, words, hint, headers=refused.headers)
 
@@ -141,10 +141,10 @@ class App:
         return api.answer(self._site, operation, request, values, self._zone(request), by)
 
     def _zone(self, request: Request) -> str:
-        asked = dict(request.fields).get("zone")
-        found = formats.called(asked if asked is not None else request.cookies.get("zone", ""))
-        if asked is not None and found is None:
-            raise Refused(400, f"no such time zone: {asked!r:.60}", "give an IANA name, like Europe/Berlin")
+        name = dict(request.fields).get("zone")
+        found = formats.called(name if name is not None else request.cookies.get("zone", ""))
+        if name is not None and found is None:
+            raise Refused(400, f"no such time zone: {name!r:.60}", "give an IANA name, like Europe/Berlin")
         return (found or formats.local())[0]
 
     def _listen(self, request: Request) -> Answer:
@@ -225,7 +225,7 @@ def _static(request: Request) -> Answer:
 
 def _plain_problem(request: Request, refused: Refused) -> Answer:
     if request.wants_json:
-        told = responses.Problem(error=str(refused), hint=refused.hint)
-        return responses.document(told, refused.status, refused.headers)
+        document = responses.Problem(error=str(refused), hint=refused.hint)
+        return responses.document(document, refused.status, refused.headers)
     lines: Iterable[str] = filter(None, (f"error: {refused}", refused.hint and f"hint: {refused.hint}"))
     return responses.line("\n".join(lines), refused.status, refused.headers)

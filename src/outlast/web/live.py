@@ -21,7 +21,7 @@ _BEAT = b": alive\n\n"
 
 
 class Source(Protocol):
-    """As much of a store as is needed here."""
+    """The part of a store that the live events need."""
 
     def glimpses(self, after: int, *, wait_s: float, limit: int = ...) -> Sequence[EventGlimpse]:
         """See `Store.glimpses`."""
@@ -157,7 +157,7 @@ class Live:
         while not self._stopping:
             page = store.glimpses(listener.at, wait_s=0, limit=PAGE_EVENTS) if store else ()
             if page:
-                connection.send(_told(page))
+                connection.send(_encoded_notices(page))
                 listener.at = page[-1].n
                 continue
             adopted = self._adopt(listener, store)
@@ -228,11 +228,11 @@ class Live:
             self._offer_all(events, b"")
 
     def _offer_all(self, events: Sequence[EventGlimpse], besides: bytes) -> None:
-        whole = _told(events) + besides
+        whole = _encoded_notices(events) + besides
         for listener in list(self._listeners):
             data = whole
             if events and listener.at >= events[0].n:
-                data = _told([event for event in events if event.n > listener.at]) + besides
+                data = _encoded_notices([event for event in events if event.n > listener.at]) + besides
             if events:
                 listener.at = max(listener.at, events[-1].n)
             if not listener.offer(data):
@@ -278,6 +278,6 @@ def _hello(number: int, after: int) -> bytes:
     return b"retry: 1000\nid: %d\nevent: hello\ndata: %s\n\n" % (after, data)
 
 
-def _told(events: Sequence[EventGlimpse]) -> bytes:
-    told = (EventNotice(item.n, item.run, item.seq, item.tag, item.at) for item in events)
-    return b"".join(b"id: %d\ndata: %s\n\n" % (each.n, msgspec.json.encode(each)) for each in told)
+def _encoded_notices(events: Sequence[EventGlimpse]) -> bytes:
+    notices = (EventNotice(item.n, item.run, item.seq, item.tag, item.at) for item in events)
+    return b"".join(b"id: %d\ndata: %s\n\n" % (each.n, msgspec.json.encode(each)) for each in notices)

@@ -23,7 +23,7 @@ class Requests:
         self._sum_s = 0.0
 
     def count(self, code: int, seconds: float) -> None:
-        """One more."""
+        """Count one answered request."""
         with self._lock:
             self._codes[code] += 1
             self._sum_s += seconds
@@ -33,7 +33,7 @@ class Requests:
                     break
 
     def lines(self) -> Iterator[str]:
-        """As Prometheus reads it."""
+        """The metrics in Prometheus' text format."""
         with self._lock:
             codes, buckets, sum_s = sorted(self._codes.items()), list(self._buckets), self._sum_s
         total = sum(number for _, number in codes)

@@ -86,13 +86,13 @@ def view_of(site: Site, request: Request, number: int, *, named: bool = True, fo
 
 def show(site: Site, page: Page, request: Request, values: dict[str, str], session: str) -> Answer:
     """Answer a request for a page. Raises Refused and OutlastError. What is shared has no forms that do something."""
-    asked = query.read(page.params, request.fields, strict=False)
+    parameters = query.read(page.params, request.fields, strict=False)
     opened = site.opened()
     if opened is None:
-        return _without_store(site, page, request, asked)
+        return _without_store(site, page, request, parameters)
     number = opened.index.refresh()
     view = view_of(site, request, number, form="" if page.shared else session)
-    call = Call(site, opened, request, {**asked, **values}, view)
+    call = Call(site, opened, request, {**parameters, **values}, view)
     if not page.shared:
         return responses.page(page.make(call))
     key = ("page", request.target, view.zone_name)
@@ -103,14 +103,14 @@ def show(site: Site, page: Page, request: Request, values: dict[str, str], sessi
 
 def _wanted(request: Request, number: int) -> int:
     """The event that a page fetched again must know; without one, the newest."""
-    told = request.headers.get(KNOWS, "")
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 20 else number
+    newest = request.headers.get(KNOWS, "")
+    return int(newest) if newest.isascii() and newest.isdigit() and len(newest) < 20 else number
 
 
-def _without_store(site: Site, page: Page, request: Request, asked: dict[str, Any]) -> Answer:
+def _without_store(site: Site, page: Page, request: Request, parameters: dict[str, Any]) -> Answer:
     view = view_of(site, request, 0)
     if page.path == "/":
-        return responses.page(overview.render(view, query.ask(asked), api.nothing()))
+        return responses.page(overview.render(view, query.ask(parameters), api.nothing()))
     if page.path == "/saves":
         return responses.page(emergency.render(view, api.no_emergencies()))
     raise Refused(404, api.NO_STORE, api.NO_STORE_HINT)
@@ -193,8 +193,8 @@ def _ask(call: Call) -> str:
     """The preview of an act, and its button. Each preview has a name of its own, under which the act is done once."""
     act = api.act(call.values["act"])
     row = call.row
-    told = {name: call.values[name] for name in call.values if name not in ("act", "run")}
-    foreseen = perform.foresee(call.opened.store, documents.Wish(act=act, run=row.run, **told))
+    fields = {name: call.values[name] for name in call.values if name not in ("act", "run")}
+    foreseen = perform.foresee(call.opened.store, documents.Wish(act=act, run=row.run, **fields))
     view = replace(call.view, refresh_s=None)
     return acts.ask(view, row, foreseen, secrets.token_urlsafe(24))
 
@@ -224,11 +224,11 @@ def press(site: Site, request: Request, values: dict[str, str], session: str, by
     nonce, act = given.get("nonce", ""), api.act(values["act"])
     if NONCE.fullmatch(nonce) is None:
         raise Refused(400, "the form has no key", "go back, reload, and press again")
-    told = query.read(query.WISH, posted, strict=False)
+    fields = query.read(query.WISH, posted, strict=False)
     opened = site.opened()
     if opened is None:
         raise Refused(404, api.NO_STORE, api.NO_STORE_HINT)
-    store, wish = opened.store, documents.Wish(act=act, run=opened.index.row(values["run"]).run, **told)
+    store, wish = opened.store, documents.Wish(act=act, run=opened.index.row(values["run"]).run, **fields)
     site.pressed.once(store.shelf, nonce, lambda: perform.do(store, wish, by), wish)
     return responses.see(f"/runs/{quote(wish.run, safe='')}/did/{nonce}")
 

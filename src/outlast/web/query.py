@@ -112,10 +112,10 @@ def _converted(param: Param, values: list[str]) -> Any:
         value = tuple(values) if param.many else values[0]
         return decoders.convert(value, wanted, strict=False)
     except msgspec.ValidationError as error:
-        said = str(error).partition(" - at ")[0]
+        reason = str(error).partition(" - at ")[0]
         raise Refused(
             400,
-            f"{param.name}={values[-1]!r:.60} is not a valid value: {said[:200]}",
+            f"{param.name}={values[-1]!r:.60} is not a valid value: {reason[:200]}",
             f"{_meant(values[-1], kind)}{param.about}{choices(kind)}",
         ) from error
 
@@ -152,8 +152,8 @@ def _unknown(name: str, known: Mapping[str, Param]) -> Refused:
 
 def ask(values: Mapping[str, Any]) -> Ask:
     """Read a query of the overview."""
-    told = {name: values[name] for name in values if name not in ("up", "flat")}
-    return Ask(**told, up=values.get("up") == "1", grouped=values.get("flat") != "1")
+    fields = {name: values[name] for name in values if name not in ("up", "flat")}
+    return Ask(**fields, up=values.get("up") == "1", grouped=values.get("flat") != "1")
 
 
 def _body_fields() -> list[tuple[str, Any, Any]]:

@@ -15,6 +15,8 @@ class Timing:
     stall_s: float = 10.0  # a client that reads nothing for so long is cut off
     send_s: float = 120.0  # for a whole answer over a slow line
     linger_s: float = 1.0  # closing at once would take the answer away before it is read
+    kernel_reply_s: float = 1.0  # for whose a connection is; without it the table of all connections is read
+    own_connect_s: float = 5.0  # to a socket of ours on this machine
     no_room_ms: int = 50  # until descriptors are free again
     stop_s: float = 0.8  # for answers under way when the server is stopped: a person waits
 

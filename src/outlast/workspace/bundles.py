@@ -50,8 +50,8 @@ def make(place: Repo, names: Sequence[str], to: Path) -> Header:
     if command.run(["rev-parse", "--is-shallow-repository"], git_dir=place.vault) == b"true\n":
         raise SaveFailed(f"{place.folder} is a shallow clone: it lacks objects that its saves need")
     words = ["-c", "pack.packSizeLimit=0", "bundle", "create", "--quiet", str(to), "--stdin"]
-    asked = "".join(f"{name}\n" for name in names).encode()
-    command.run(words, git_dir=place.vault, stdin=asked, variables=_NO_REPLACING)
+    stdin = "".join(f"{name}\n" for name in names).encode()
+    command.run(words, git_dir=place.vault, stdin=stdin, variables=_NO_REPLACING)
     command.run(["bundle", "verify", "--quiet", str(to)], git_dir=place.vault)
     with to.open("rb") as file:
         return header(file)
@@ -95,8 +95,8 @@ def take_in(place: Repo, chunks: Iterable[bytes], names: Mapping[str, str]) -> d
         with bundle.open("wb") as file:
             file.writelines(chunks)
         with bundle.open("rb") as file:
-            told = header(file)
-            wanted = _wanted(place, told, names)
+            bundle_header = header(file)
+            wanted = _wanted(place, bundle_header, names)
             if _missing(place, wanted):
                 _index(place, room, file)
                 bundle.unlink()
@@ -107,15 +107,15 @@ def take_in(place: Repo, chunks: Iterable[bytes], names: Mapping[str, str]) -> d
     return wanted
 
 
-def _wanted(place: Repo, told: Header, names: Mapping[str, str]) -> dict[str, str]:
+def _wanted(place: Repo, bundle_header: Header, names: Mapping[str, str]) -> dict[str, str]:
     """The refs under their new names here."""
-    if told.form != place.algo.name:
+    if bundle_header.form != place.algo.name:
         raise WorkspaceRefused(
-            f"{place.folder} is a repository with {place.algo.name}, the saves have {told.form}",
+            f"{place.folder} is a repository with {place.algo.name}, the saves have {bundle_header.form}",
             hint="bring them into a folder that does not exist yet: --workspace DIR",
         )
     wanted = {}
-    for ref, oid in told.refs.items():
+    for ref, oid in bundle_header.refs.items():
         ours = _OURS.fullmatch(ref)
         if ours is None or ours[1] not in names:
             raise SaveDamaged(f"the bundle of the saves has a ref of another run: {ref[:80]!r}")
@@ -188,8 +188,8 @@ def _publish(place: Repo, room: Path, tips: list[str]) -> None:
         made = _pack(place, room, tips)
     if made is not None:
         repack.publish(place.packs, made, [])
-    asked = "".join(f"{oid}\n" for oid in tips).encode()
-    command.run(["rev-list", "--objects", "--quiet", "--stdin"], git_dir=place.vault, stdin=asked)
+    stdin = "".join(f"{oid}\n" for oid in tips).encode()
+    command.run(["rev-list", "--objects", "--quiet", "--stdin"], git_dir=place.vault, stdin=stdin)
 
 
 def _reached(place: Repo) -> list[str]:
@@ -198,15 +198,15 @@ def _reached(place: Repo) -> list[str]:
     named = {*refs.list_refs(place.vault, "refs/").values(), *own.values()}
     listed = "".join(f"{oid}\n" for oid in sorted(named)).encode()
     words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"]
-    told = command.run(words, git_dir=place.vault, stdin=listed).decode().splitlines()
-    return sorted({line.split()[0] for line in told if line.endswith((" commit", " tag"))})
+    lines = command.run(words, git_dir=place.vault, stdin=listed).decode().splitlines()
+    return sorted({line.split()[0] for line in lines if line.endswith((" commit", " tag"))})
 
 
 def _pack(place: Repo, room: Path, revisions: list[str]) -> Path | None:
     """One pack of the objects of these revisions; None if there are none."""
-    said = command.run(
+    output = command.run(
         ["-c", "pack.packSizeLimit=0", "pack-objects", "-q", "--revs", "--non-empty", "--delta-base-offset", str(room / "pack" / "pack")],
         git_dir=place.vault, stdin="".join(f"{each}\n" for each in revisions).encode(),
         variables=_NO_REPLACING | in_quarantine(place, room),
     )  # fmt: skip
-    return room / "pack" / f"pack-{said.decode().strip()}.pack" if said.strip() else None
+    return room / "pack" / f"pack-{output.decode().strip()}.pack" if output.strip() else None

@@ -42,5 +42,5 @@ def _try(fd: int) -> bool:
 
 
 def _owner(fd: int) -> int:
-    said = os.pread(fd, 20, 0).strip()
-    return int(said) if said.isdigit() else 0
+    digits = os.pread(fd, 20, 0).strip()
+    return int(digits) if digits.isdigit() else 0

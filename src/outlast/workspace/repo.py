@@ -19,7 +19,7 @@ from outlast.workspace.types import raw, text
 from outlast.workspace.vault import identity
 
 _FATAL = 128  # git's exit code when it gives up
-_YOUNG_NS = 50_000_000  # a file changed so shortly before it was read may change again and look the same
+YOUNG_NS = 4_000_000_000  # what changed so shortly before it was read may change again and look the same
 # What git says about a `.git` that it cannot use. Anything else is a temporary failure.
 _UNUSABLE = re.compile(
     rb"(?i)not a git repository|gitfile|too large to be a \.git file|must be run in a work tree|git repo version"
@@ -125,12 +125,12 @@ def distrusted(folder: Path) -> str:
         if all(os.lstat(place).st_uid in mine for place in places):
             return ""
     given = {name: value for name, value in settings.inherited().items() if name.startswith("GIT_CONFIG_")}
-    asked = command.Running(
+    git = command.Running(
         ["rev-parse", "--git-dir"], cwd=folder, ok=(0, _FATAL), before=command.JUDGING_WORDS,
         variables={**given, "GIT_CEILING_DIRECTORIES": str(folder.parent)},
     )  # fmt: skip
-    asked.result()
-    if asked.exit_code != _FATAL or b"ownership" not in asked.said:
+    git.result()
+    if git.exit_code != _FATAL or b"ownership" not in git.messages:
         return ""
     return (
         f"git does not use the repository in {folder}, because it belongs to another user; its saves are kept apart"
@@ -155,12 +155,12 @@ def git_stamp(folder: Path) -> object:
     """Changes when another `.git` appears, or when git may come to accept or refuse it."""
     place = folder / ".git"
     try:
-        told = place.lstat()
+        place_stat = place.lstat()
     except OSError:
         return None
-    if not stat.S_ISDIR(told.st_mode):
-        return told.st_ino, told.st_mtime_ns, told.st_uid
-    found: list[object] = [told.st_ino, told.st_uid]
+    if not stat.S_ISDIR(place_stat.st_mode):
+        return place_stat.st_ino, place_stat.st_mtime_ns, place_stat.st_uid
+    found: list[object] = [place_stat.st_ino, place_stat.st_uid]
     for name in ("HEAD", "config"):
         with contextlib.suppress(OSError):
             inner = (place / name).stat()
@@ -180,15 +180,15 @@ class Place(msgspec.Struct, frozen=True):
 
 def note_place(found: Repo, private: Path) -> None:
     """Remember where the repository is, in case the folder vanishes."""
-    told = Place(
+    place = Place(
         str(found.folder), str(found.git_dir), str(found.common_dir), found.shadow, text(found.vault)
     )
-    said = msgspec.json.encode(msgspec.to_builtins(told), order="sorted") if _is_text(told) else b"{}"
+    data = msgspec.json.encode(msgspec.to_builtins(place), order="sorted") if _is_text(place) else b"{}"
     with contextlib.suppress(OSError):
-        if (private / "place.json").read_bytes() == said:
+        if (private / "place.json").read_bytes() == data:
             return  # a reader writes nothing, and so works on a full disk
     new = private / "place.new"
-    new.write_bytes(said)
+    new.write_bytes(data)
     new.replace(private / "place.json")
 
 
@@ -204,7 +204,7 @@ def of_lost(folder: Path, private: Path, noted: Place) -> Repo:
 
 
 def of_vault(vault: Path) -> Repo:
-    """What a vault is of, as far as it is still there; else a shadow of the folder that was saved last."""
+    """The repository that a vault belongs to; if that is gone, a shadow of the folder that was saved last."""
     owner = identity.note_of(vault)
     common = Path(os.fsdecode(raw(owner.common_dir))) if owner.common_dir else vault
     folder = Path(os.fsdecode(raw(owner.folders[-1]))) if owner.folders else vault
@@ -242,19 +242,19 @@ def own(folder: Path) -> Own | None:
     Raises SaveFailed if git fails for any other reason: saves would silently go elsewhere, and be missed there.
     """
     words = ["rev-parse", "--is-bare-repository", "--show-object-format", "--absolute-git-dir", "--git-common-dir", "--show-toplevel"]  # fmt: skip
-    asked = command.Running(
+    git = command.Running(
         words, cwd=folder, variables={"GIT_CEILING_DIRECTORIES": str(folder.parent)}, ok=(0, _FATAL)
     )
-    said = asked.result()
-    if asked.exit_code == _FATAL:
-        if _UNUSABLE.search(asked.said):
+    output = git.result()
+    if git.exit_code == _FATAL:
+        if _UNUSABLE.search(git.messages):
             return None  # a .git that git does not know: the files are saved all the same
-        why = text(asked.said.strip().splitlines()[-1] if asked.said.strip() else b"no message")
+        why = text(git.messages.strip().splitlines()[-1] if git.messages.strip() else b"no message")
         raise SaveFailed(
             f"git cannot say which repository {folder} is: {why}",
             hint="save again; if git keeps failing, see `git status` there",
         )
-    bare, form, *lines = os.fsdecode(said).removesuffix("\n").split("\n")
+    bare, form, *lines = os.fsdecode(output).removesuffix("\n").split("\n")
     more = str(folder).count("\n")  # a folder's name may contain newlines
     top = "\n".join(lines[-1 - more :])
     if bare == "true" or len(lines) < 3 + more or Path(os.path.realpath(top)) != folder:
@@ -271,27 +271,36 @@ def head(repo: Repo) -> Head:
     if repo.shadow:
         return Head()
     try:
-        said = os.fsdecode(durable.read_plain(repo.git_dir / "HEAD")).strip()
+        content = os.fsdecode(durable.read_plain(repo.git_dir / "HEAD")).strip()
     except OSError as error:
         raise SaveFailed(f"cannot read HEAD of {repo.folder}: {error.strerror}") from error
-    if not said.startswith("ref: "):
-        if not _OID.fullmatch(said):
-            raise SaveFailed(f"HEAD of {repo.folder} holds {said[:40]!r}", hint="see `git fsck`")
-        return Head(oid=said)
-    branch = said.removeprefix("ref: ").strip()
+    if not content.startswith("ref: "):
+        if not _OID.fullmatch(content):
+            raise SaveFailed(f"HEAD of {repo.folder} holds {content[:40]!r}", hint="see `git fsck`")
+        return Head(oid=content)
+    branch = content.removeprefix("ref: ").strip()
     if (repo.common_dir / "reftable").exists():
         oid = command.run(["rev-parse", "--verify", "-q", "HEAD"], git_dir=repo.git_dir, ok=(0, 1))
         return Head(oid.decode().strip(), text(os.fsencode(branch)))
     return Head(refs.read_ref(repo.common_dir, branch) or "", text(os.fsencode(branch)))
 
 
-def head_of(folder: Path) -> Head:
-    """HEAD of the repository whose top level is this folder; empty where git knows none. Makes nothing."""
-    real = Path(os.path.realpath(folder))
-    found = own(real) if os.path.lexists(real / ".git") and not distrusted(real) else None
-    if found is None:
-        return Head()
-    return head(Repo(real, found.git_dir, found.common_dir, found.algo, found.common_dir))
+def branch_in(folder: Path) -> str:
+    """The branch that is checked out in the repository whose top level is this folder; empty if there is none.
+
+    git is not asked, unless the repository belongs to somebody else: this is looked up at the end of each beat.
+    """
+    with contextlib.suppress(SaveFailed, OSError):
+        real = Path(os.path.realpath(folder))
+        found = layout.at(real) if os.path.lexists(real / ".git") and not distrusted(real) else None
+        if found is not None and layout.is_git_folder(found.own):
+            ref = os.fsdecode(durable.read_plain(found.own / "HEAD")).strip()
+            return (
+                text(os.fsencode(ref.removeprefix("ref: ").strip())).removeprefix("refs/heads/")
+                if ref.startswith("ref: ")
+                else ""
+            )
+    return ""
 
 
 class Progress:
@@ -307,8 +316,8 @@ class Progress:
         read: dict[bytes, tuple[object, bytes]] = {}
         for name in self._names:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                told = os.lstat(self._top + name)
-                for path in sorted(self._below(name)) if stat.S_ISDIR(told.st_mode) else [name]:
+                file_stat = os.lstat(self._top + name)
+                for path in sorted(self._below(name)) if stat.S_ISDIR(file_stat.st_mode) else [name]:
                     read[path] = self._file(path)
         self._read = read
         return {path: data for path, (_, data) in read.items()}
@@ -319,13 +328,13 @@ class Progress:
         return [path[start:] for path in found if os.path.isfile(path)]
 
     def _file(self, path: bytes) -> tuple[object, bytes]:
-        now_ns, told = time.time_ns(), os.stat(self._top + path)
-        stamp = (told.st_mtime_ns, told.st_ctime_ns, told.st_size, told.st_ino)
+        now_ns, file_stat = time.time_ns(), os.stat(self._top + path)
+        stamp = (file_stat.st_mtime_ns, file_stat.st_ctime_ns, file_stat.st_size, file_stat.st_ino)
         known = self._read.get(path)
         if known is not None and known[0] == stamp:
             return known
         data = durable.read_plain(self._top + path)
-        return (stamp if now_ns - told.st_ctime_ns > _YOUNG_NS else None), data
+        return (stamp if now_ns - file_stat.st_ctime_ns > YOUNG_NS else None), data
 
 
 def in_progress(repo: Repo) -> dict[bytes, bytes]:
@@ -349,10 +358,10 @@ def excludes_file(repo: Repo) -> str:
     """The ignore file that the user's repository names, which a private one would not know; empty if it names none."""
     if repo.shadow:
         return ""
-    told = command.run(
+    output = command.run(
         ["config", "--type=path", "--get", "core.excludesFile"], git_dir=repo.git_dir, ok=(0, 1)
     )
-    return os.fsdecode(told.removesuffix(b"\n"))
+    return os.fsdecode(output.removesuffix(b"\n"))
 
 
 def workspace_around(folder: Path) -> Path:

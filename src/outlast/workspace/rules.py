@@ -43,7 +43,7 @@ _IN_SETTING = re.compile(
 )
 
 
-_KEPT_APART = "secret{}, kept apart"
+_APART_REASON = "secret{}, kept apart"
 _ANY_FOLDERS = "**"
 
 
@@ -53,25 +53,28 @@ class Limits(msgspec.Struct, frozen=True):
     file_bytes: int = 10 << 20
     folder_files: int = 20_000
     folder_bytes: int = 500 << 20
+    digest_bytes: int = (
+        64 << 20
+    )  # read of files that are not saved, for their digests: nobody waits for gigabytes
     not_secret: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Settings) -> "Limits":
-        """What the settings say."""
+        """The limits that the settings give."""
         return cls(
             found["save_big_file_bytes"], found["save_folder_files"], found["save_folder_bytes"],
-            words(found["save_not_secret"]),
+            not_secret=words(found["save_not_secret"]),
         )  # fmt: skip
 
 
-def kept_apart(kind: str) -> str:
+def apart_reason(kind: str) -> str:
     """Why a secret is not in the repository. The kind is empty if its name gives it away."""
-    return _KEPT_APART.format(f": {kind}" if kind else "")
+    return _APART_REASON.format(f": {kind}" if kind else "")
 
 
-def kind_kept_apart(why: str) -> str | None:
-    """The kind from what `kept_apart` returned; None for another reason."""
-    before, after = _KEPT_APART.split("{}")
+def apart_kind(why: str) -> str | None:
+    """The kind from what `apart_reason` returned; None for another reason."""
+    before, after = _APART_REASON.split("{}")
     is_one = why.startswith(before) and why.endswith(after)
     return why[len(before) : -len(after)].removeprefix(": ") if is_one else None
 

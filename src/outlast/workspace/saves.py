@@ -53,7 +53,7 @@ def check_names(held: SaveContents) -> None:
     """Raise SaveDamaged for a save with an invalid HEAD, which git would read, or with a file outside of the folder."""
     if not refs.is_head(held.meta.head, os.fsdecode(raw(held.meta.branch))):
         raise SaveDamaged(f"save {held.commit} has an invalid HEAD")
-    paths = [kept.path for kept in held.meta.secrets] + [inside.path for inside in held.meta.inside]
+    paths = [secret.path for secret in held.meta.secrets] + [inside.path for inside in held.meta.inside]
     for path in paths:
         if not _is_inside(raw(path)):
             raise SaveDamaged(f"save {held.commit[:12]} names {path!r}, which is not inside of its folder")

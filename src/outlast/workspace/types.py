@@ -4,7 +4,7 @@ import os
 import re
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -102,6 +102,14 @@ class NestedRepo(msgspec.Struct, frozen=True, omit_defaults=True):
     gitfile: bool = False
 
 
+class Module(NamedTuple):
+    """A submodule whose repository the vault holds as well: its git folder, and objects it needs, with their kinds."""
+
+    path: str
+    git_dir: Path
+    needs: dict[str, str]
+
+
 class Secret(msgspec.Struct, frozen=True):
     """An untracked file that is stored separately, in a private repository of the state folder."""
 
@@ -116,6 +124,7 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     version: int = META_VERSION
     kind: SaveKind
     at: datetime
+    looked_at: datetime | None = None  # HEAD, its branch and all files were read later than this
     number: int
     run: str
     task: str = ""
@@ -132,6 +141,8 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     secrets: tuple[Secret, ...] = ()
     inside: tuple[NestedRepo, ...] = ()
+    modules: str = ""  # M's last parent: a commit that reaches what submodules need of their repositories
+    linked: bool = False  # the folder is a linked worktree
     removed: int = 0
     warning: str = ""
     umask: str = ""  # octal; M's tree `modes` has the bits of files that differ from it

@@ -78,10 +78,11 @@ def test_an_include_with_a_condition_moves_no_remote(project: Path) -> None:
     assert [each.signature for each in found] == ["push origin refs/heads/main"]
 
 
-@pytest.mark.parametrize("name", [".wgetrc", ".curlrc"])
+@pytest.mark.parametrize("name", [".wgetrc", ".curlrc", ".config/curlrc"])
 def test_a_file_of_options_that_sends_makes_every_call_outward(tmp_path: Path, name: str) -> None:
-    words, home = [name[1:5], "http://h/x"], {"HOME": str(tmp_path)}
+    words, home = ["wget" if name == ".wgetrc" else "curl", "http://h/x"], {"HOME": str(tmp_path)}
     assert classify_argv(words, str(tmp_path), environment=home) == []
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("# mine\npost_data = x\n" if name == ".wgetrc" else "data = x\n")
     assert len(classify_argv(words, str(tmp_path), environment=home)) == 1
 

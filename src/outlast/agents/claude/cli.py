@@ -7,19 +7,27 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from outlast import decoders
 from outlast.agents.claude import lines, provider
-from outlast.agents.common import argv, exit_codes, hook_reply, json_lines, launch as common_launch, versions
+from outlast.agents.common import (
+    argv,
+    exit_codes,
+    hook_reply,
+    json_lines,
+    launch as common_launch,
+    providers,
+    versions,
+)
 from outlast.agents.common.grammar import Grammar, wants_json
 from outlast.agents.events import BatchEnd, Session, ToolEnd, ToolStart
 from outlast.agents.release import Names
 from outlast.agents.timing import Timing
-from outlast.agents.values import AgentCommand, Answer, Ask, CommandLine, Hook
+from outlast.agents.values import AgentCommand, Answer, Ask, CommandLine, Hook, HttpHook
 from outlast.core import values
 from outlast.errors import UsageError
 
@@ -32,6 +40,23 @@ HOOKED = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop
 # outward calls are held: these are asked for only where the version is known and has them.
 HOOKED_LATER = ("PostToolUseFailure", "PostToolBatch")
 LATER = (2, 1, 197)
+# From here on a hook by HTTP can deny what nobody answers (`onFailure`). Before, the call passes: the command hook stays.
+BY_HTTP = (2, 1, 325)
+# They touch files and nothing else, so no hook runs before them: the end of their batch tells them. Any other tool has one.
+FILE_TOOLS = (
+    "Edit",
+    "Glob",
+    "Grep",
+    "LS",
+    "MultiEdit",
+    "NotebookEdit",
+    "NotebookRead",
+    "Read",
+    "TodoRead",
+    "TodoWrite",
+    "Write",
+)
+OTHER_TOOLS = f"^(?!(?:{'|'.join(FILE_TOOLS)})$)"
 UNRECORDED = "--no-session-persistence"
 
 TABLE = argv.Table(
@@ -109,6 +134,13 @@ NAMES = Names(
 GRAMMAR = Grammar(names=NAMES, table=TABLE, subcommands=SUBCOMMANDS, elsewhere=ELSEWHERE)
 
 
+class _BatchCall(msgspec.Struct, frozen=True):
+    tool_name: str = ""
+    tool_use_id: str = ""
+    tool_input: msgspec.Raw = values.NULL
+    tool_response: msgspec.Raw = msgspec.Raw(b"")
+
+
 class _HookInput(msgspec.Struct, frozen=True):
     hook_event_name: str = ""
     session_id: str = ""
@@ -119,6 +151,7 @@ class _HookInput(msgspec.Struct, frozen=True):
     tool_input: msgspec.Raw = values.NULL
     tool_response: msgspec.Raw = msgspec.Raw(b"")
     error: str = ""
+    tool_calls: list[_BatchCall] = []
 
 
 _hook_input: "msgspec.json.Decoder[_HookInput]" = decoders.of_json(_HookInput)
@@ -171,10 +204,25 @@ class ClaudeCli:
             session = self._fresh_id()
             added = ("--session-id", session)
         variables = provider.variables(ask)
+        by_http = self._by_http(parts, ask)
+        if by_http:
+            variables |= providers.direct(ask)
         if ask.hook or variables:
-            added += ("--settings", str(_write_settings(parts, ask, variables)))
+            added += ("--settings", str(_write_settings(parts, ask, variables, by_http=by_http)))
             parts = argv.without(parts, "--settings")
-        return AgentCommand((*ask.words[:start], *added, *argv.joined(parts)), variables, session)
+        return AgentCommand((*ask.words[:start], *added, *argv.joined(parts)), variables, session, by_http)
+
+    def _by_http(self, parts: argv.Parts, ask: Ask) -> bool:
+        """Whether its hooks come by HTTP: its version can deny what nobody answers, and nothing may keep them from us."""
+        if (
+            ask.by_http is None
+            or not ask.hook
+            or _version(ask) < BY_HTTP
+            or argv.has(parts, "--managed-settings")
+        ):
+            return False
+        login = provider.ClaudeLogin(parts, ask.environment, ask.cwd)
+        return not provider.forbids_http(login)
 
     def headless_words(self, prompt: str, *, trusting: bool) -> tuple[str, ...]:
         mode = ("--dangerously-skip-permissions",) if trusting else ("--permission-mode", "acceptEdits")
@@ -217,7 +265,9 @@ class ClaudeCli:
                     if known
                     else (),
                 )
-            case "PostToolBatch" | "Stop" | "SubagentStop":
+            case "PostToolBatch":
+                return Hook("other", (*_of_batch(read, lane), BatchEnd(lane)), ends_batch=not lane)
+            case "Stop" | "SubagentStop":
                 return Hook("other", (BatchEnd(lane),))
             case "UserPromptSubmit" | "SessionStart":
                 session = Session(read.session_id, read.transcript_path)
@@ -228,6 +278,14 @@ class ClaudeCli:
     def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
         read = json_lines.decode(data, _hook_input)
         return hook_reply.reply(read.hook_event_name if read else "PreToolUse", answer), 0
+
+
+def _of_batch(read: _HookInput, lane: str) -> Iterator[ToolStart | ToolEnd]:
+    """The calls of a batch that no other hook tells of. How they ended its transcript says better."""
+    for call in read.tool_calls:
+        if call.tool_name in FILE_TOOLS and call.tool_use_id:
+            yield ToolStart(call.tool_use_id, call.tool_name, call.tool_input, lane)
+            yield ToolEnd(call.tool_use_id, True, lines.text_of(call.tool_response), lane, sure=False)
 
 
 def read_login(words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> provider.ClaudeLogin:
@@ -246,13 +304,19 @@ def _without_prompt(parts: argv.Parts) -> argv.Parts:
     return parts if at is None else parts[:at] + parts[at + 1 :]
 
 
-def _write_settings(parts: argv.Parts, ask: Ask, variables: Mapping[str, str]) -> Path:
+def _version(ask: Ask) -> tuple[int, ...]:
+    return versions.parts(versions.by_package(_program(ask), PACKAGES))
+
+
+def _write_settings(parts: argv.Parts, ask: Ask, variables: Mapping[str, str], *, by_http: bool) -> Path:
     """The user's settings of this command with our hooks and variables, in a file of the run's own."""
     given = argv.value(parts, "--settings")
     settings = _read_settings(given, ask.cwd) if given else {}
-    known = versions.parts(versions.by_package(_program(ask), PACKAGES)) >= LATER
+    known = _version(ask) >= LATER
     path = ask.folder / SETTINGS_FILE
-    if ask.hook:
+    if by_http and ask.by_http is not None:
+        settings = with_http_hooks(settings, ask.by_http)
+    elif ask.hook:
         settings = with_hooks(settings, ask.hook, (*HOOKED, *HOOKED_LATER) if known else HOOKED)
     if variables:
         settings = {**settings, "env": {**json_lines.inner(settings, "env"), **variables}}
@@ -296,4 +360,19 @@ def with_hooks(
     hooks: dict[str, object] = dict(theirs)
     for event in events:
         hooks[event] = [*json_lines.items(theirs, event), {"matcher": "*", "hooks": [ours]}]
+    return {**settings, "hooks": hooks}
+
+
+def with_http_hooks(settings: Mapping[str, object], hook: HttpHook) -> dict[str, object]:
+    """The same by HTTP. What nobody answers before a call denies it; after a call nothing can be denied any more."""
+    theirs = json_lines.inner(settings, "hooks")
+    ours = {
+        "type": "http", "url": hook.url, "headers": {hook.header: hook.secret}, "timeout": Timing.current().http_hook_s,
+    }  # fmt: skip
+    hooks: dict[str, object] = dict(theirs)
+    for event in (*HOOKED, *HOOKED_LATER):
+        is_of_tool = event in ("PreToolUse", "PostToolUse", "PostToolUseFailure")
+        denies = {"onFailure": "block"} if event == "PreToolUse" else {}
+        entry = {"matcher": OTHER_TOOLS if is_of_tool else "*", "hooks": [ours | denies]}
+        hooks[event] = [*json_lines.items(theirs, event), entry]
     return {**settings, "hooks": hooks}

@@ -133,24 +133,24 @@ def _unlike(line: json_lines.Record | None) -> TranscriptLine | None:
     )
 
 
-def events(line: TranscriptLine, said_at: datetime) -> Iterator[AgentEvent]:
+def events(line: TranscriptLine, written_at: datetime) -> Iterator[AgentEvent]:
     """The events in a line."""
     if line.message is None:
         return
     if line.type == "assistant":
-        yield from _said(line, line.message, said_at)
+        yield from _response_events(line, line.message, written_at)
     elif line.type == "user":
         yield from _heard(line, line.message)
 
 
-def _said(line: TranscriptLine, message: _Message, said_at: datetime) -> Iterator[AgentEvent]:
+def _response_events(line: TranscriptLine, message: _Message, written_at: datetime) -> Iterator[AgentEvent]:
     lane = line.agent_id or ""
     blocks = content(message.content)
     if message.model == SYNTHETIC:  # the CLI's own words, no response of a model
         if line.is_api_error_message:
             words = " ".join(block.text for block in blocks)
             yield Text(words, lane)
-            final = error_ending(line, words, said_at)
+            final = error_ending(line, words, written_at)
             if final.ending in ("usage_limit", "rate_limit"):
                 yield Limit(final.reset_at, final.text)
         return
@@ -169,12 +169,12 @@ def _said(line: TranscriptLine, message: _Message, said_at: datetime) -> Iterato
         yield BatchEnd(lane)
 
 
-def error_ending(line: TranscriptLine, words: str, said_at: datetime) -> Final:
+def error_ending(line: TranscriptLine, words: str, written_at: datetime) -> Final:
     """The ending that an error means. The error has a limit's reset to the second; its words have it to the minute."""
-    final = endings.by_status(line.api_error_status or 0, words, NAME, said_at)
+    final = endings.by_status(line.api_error_status or 0, words, NAME, written_at)
     if line.api_error == "usage_limit_reached":
-        final = Final("usage_limit", final.text, final.reset_at or endings.reset_at(words, said_at))
-    exact = endings.epoch(line.quota_limits.resets_at if line.quota_limits is not None else None, said_at)
+        final = Final("usage_limit", final.text, final.reset_at or endings.reset_at(words, written_at))
+    exact = endings.epoch(line.quota_limits.resets_at if line.quota_limits is not None else None, written_at)
     return Final(final.ending, final.text, exact) if exact and final.ending == "usage_limit" else final
 
 
@@ -183,8 +183,8 @@ WINDOWS_MAX = 16
 
 def windows(line: bytes) -> Iterator[Window]:
     """The shares of a subscription's windows, in a line of its stream-json output."""
-    told = json_lines.inner(json_lines.record(line), "rate_limit_info")
-    each = json_lines.inner(told, "unifiedWindows") or {json_lines.text(told, "rateLimitType"): told}
+    limits = json_lines.inner(json_lines.record(line), "rate_limit_info")
+    each = json_lines.inner(limits, "unifiedWindows") or {json_lines.text(limits, "rateLimitType"): limits}
     for name, window in list(each.items())[:WINDOWS_MAX]:
         used = json_lines.at(window, "utilization")
         if isinstance(used, int | float) and 0 <= used < WINDOWS_MAX:
@@ -239,9 +239,9 @@ def _heard(line: TranscriptLine, message: _Message) -> Iterator[AgentEvent]:
         for block in content(message.content):
             if block.type == "tool_result" and block.tool_use_id:
                 results, task = True, task_of(line.tool_use_result)
-                said = text_of(block.content)
-                code = exit_codes.claude(said) if block.is_error else None
-                yield ToolEnd(block.tool_use_id, not block.is_error, said, lane, task=task, code=code)
+                output = text_of(block.content)
+                code = exit_codes.claude(output) if block.is_error else None
+                yield ToolEnd(block.tool_use_id, not block.is_error, output, lane, task=task, code=code)
     if not results and not lane and line.session_id:
         yield Session(line.session_id)
 
@@ -260,6 +260,7 @@ _NOTIFIED = re.compile(
     r"(?:\s*<summary>(?P<summary>.{0,2000}?)</summary>)?",
     re.DOTALL,
 )
+_CODE = re.compile(r"exit code (\d{1,3})\b[^\n]{0,20}\Z")
 
 
 def task_ends(line: bytes) -> Iterator[AgentEvent]:
@@ -271,7 +272,11 @@ def task_ends(line: bytes) -> Iterator[AgentEvent]:
         else None
     )
     if found:
-        yield TaskEnd(found["task"], found["status"] == "completed", found["summary"] or found["status"])
+        words = found["summary"] or found["status"]
+        code = _CODE.search(words)
+        yield TaskEnd(
+            found["task"], found["status"] == "completed", words, code=int(code[1]) if code else None
+        )
 
 
 def _spent(tokens: _Tokens) -> values.Usage:
@@ -353,16 +358,16 @@ class Mending:
     def _call_line(self, cut: Cut) -> dict[str, object]:
         """The line that made a call, as far as it is known; of the response that was being written, if it was."""
         leaf = json_lines.record(self.lines[self.leaf]) or {}
-        said = json_lines.inner(leaf, "message") if json_lines.text(leaf, "type") == "assistant" else {}
-        if json_lines.at(said, "stop_reason") not in (None, "tool_use"):
-            said = {}  # that response was over
+        response = json_lines.inner(leaf, "message") if json_lines.text(leaf, "type") == "assistant" else {}
+        if json_lines.at(response, "stop_reason") not in (None, "tool_use"):
+            response = {}  # that response was over
         name = str(uuid5(NAMESPACE_OID, f"outlast call {cut.id}"))
         content = [{"type": "tool_use", "id": cut.id, "name": cut.name, "input": cut.input}]
         message = {
-            "id": json_lines.text(said, "id") or f"msg_{name.replace('-', '')[:24]}",
+            "id": json_lines.text(response, "id") or f"msg_{name.replace('-', '')[:24]}",
             "type": "message",
             "role": "assistant",
-            "model": json_lines.text(said, "model") or "unknown",
+            "model": json_lines.text(response, "model") or "unknown",
             "content": content,
             "stop_reason": "tool_use",
             "stop_sequence": None,
@@ -389,9 +394,9 @@ def _framed(parent: json_lines.Record, kind: str, name: str) -> dict[str, object
         "type": kind,
         "uuid": name,
     }
-    kept = ("timestamp", "userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch")
+    copied = ("timestamp", "userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch")
     return frame | {
-        key: json_lines.at(parent, key) for key in kept if isinstance(json_lines.at(parent, key), str)
+        key: json_lines.at(parent, key) for key in copied if isinstance(json_lines.at(parent, key), str)
     }
 
 

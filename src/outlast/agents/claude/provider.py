@@ -74,8 +74,8 @@ class ClaudeLogin:
     def has_oauth(self) -> bool:
         if self.environment.get(OAUTH_TOKEN):
             return True
-        kept = {} if self._config is None else providers.json_file(self._config / ".credentials.json")
-        return bool(json_lines.inner(kept, "claudeAiOauth"))
+        credentials = {} if self._config is None else providers.json_file(self._config / ".credentials.json")
+        return bool(json_lines.inner(credentials, "claudeAiOauth"))
 
     def known(self) -> json_lines.Record:
         """The user's data that it keeps: no credentials but an old key."""
@@ -107,6 +107,21 @@ class ClaudeLogin:
         if BASE_URL in json_lines.inner(self.managed, "env"):
             return f"{MANAGED} says where its calls go"
         return providers.routed(ask, [self.upstream], route)
+
+
+# With any of these nobody can say whether its hooks reach us by HTTP: a list of the addresses that they may have, a sandbox
+# with a proxy of its own.
+_HTTP_HOOKS = "allowedHttpHookUrls"
+
+
+def forbids_http(login: ClaudeLogin) -> bool:
+    """Whether its settings may keep hooks by HTTP from an address of this machine."""
+    if _HTTP_HOOKS in login.settings or json_lines.flag(
+        json_lines.inner(login.settings, "sandbox"), "enabled"
+    ):
+        return True
+    set_there = json_lines.inner(login.settings, "env")
+    return any(name.upper() in (*providers.PROXIES, "NO_PROXY") for name in set_there)
 
 
 def variables(ask: Ask) -> dict[str, str]:

@@ -34,7 +34,7 @@ class ClaudeTranscript:
         return next(iter(sorted(path.parents[1].glob(f"*/{path.name}"))), None)
 
     def place(self, session: str, ask: Ask) -> Path | None:
-        """Of the folder's project: it looks for a session nowhere else."""
+        """The session's file in the folder's project: Claude Code looks nowhere else."""
         if not re.fullmatch(r"[\w.-]{1,128}", session) or session.startswith("."):
             return None
         home = ask.environment.get("HOME", "")
@@ -57,9 +57,9 @@ class ClaudeTranscript:
         if b'"queue-operation"' in line:
             return lines.task_ends(line)
         read = lines.read(line)
-        return lines.events(read, self._said_at(read)) if read is not None else ()
+        return lines.events(read, self._written_at(read)) if read is not None else ()
 
-    def _said_at(self, line: lines.TranscriptLine) -> datetime:
+    def _written_at(self, line: lines.TranscriptLine) -> datetime:
         return json_lines.moment(line.timestamp) or self._clock()
 
     def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
@@ -125,7 +125,7 @@ class ClaudeTranscript:
             if read.type == "user":
                 return Final("crashed", "interrupted") if lines.INTERRUPTED in words else None
             if read.is_api_error_message:
-                return lines.error_ending(read, words, self._said_at(read))
+                return lines.error_ending(read, words, self._written_at(read))
             return Final("refused", endings.short(words)) if read.message.stop_reason == "refusal" else None
         return None
 

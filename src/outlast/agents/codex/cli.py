@@ -152,24 +152,23 @@ class CodexCli:
         read = json_lines.record(data)
         if read is None:
             return Hook("other")
-        known = json_lines.text(read, "tool_use_id")
+        known, lane = json_lines.text(read, "tool_use_id"), json_lines.text(read, "agent_id")
         match json_lines.text(read, "hook_event_name"):
             case "PreToolUse":
-                started = ToolStart(
-                    known, json_lines.text(read, "tool_name"), json_lines.raw(read.get("tool_input"))
-                )
+                given = json_lines.raw(read.get("tool_input"))
+                started = ToolStart(known, json_lines.text(read, "tool_name"), given, lane)
                 return Hook("pre", (started,) if known else ())
             case "PostToolUse":
                 output = rollout.output_text(read.get("tool_response"))
                 ok, task = not rollout.is_aborted(output), background.codex(output)
-                ended = ToolEnd(known, ok, output, sure=False, task=task)
+                ended = ToolEnd(known, ok, output, lane, sure=False, task=task)
                 return Hook("post", (ended,) if known else ())
             case "Stop":
-                return Hook("other", (BatchEnd(),))
+                return Hook("other", (BatchEnd(lane),))
             case "SessionStart" | "UserPromptSubmit":
                 session = json_lines.text(read, "session_id")
                 known_session = Session(session, json_lines.text(read, "transcript_path"))
-                return Hook("other", (known_session,) if session else ())
+                return Hook("other", (known_session,) if session and not lane else ())
             case _:
                 return Hook("other")
 
@@ -316,9 +315,9 @@ def _named_session(parts: argv.Parts) -> str:
 
 def _plain(parts: argv.Parts, headless: bool) -> argv.Parts:
     """The flags of a command, without its session and its prompt."""
-    kept = argv.without(parts, "--last", "--all", argv.END)
-    first = _at(kept, 0) if headless else None
-    return tuple(part for at, part in enumerate(kept) if part.names or at == first)
+    rest = argv.without(parts, "--last", "--all", argv.END)
+    first = _at(rest, 0) if headless else None
+    return tuple(part for at, part in enumerate(rest) if part.names or at == first)
 
 
 def _resumed(

@@ -44,9 +44,9 @@ class CodexLogin:
             self.settings = providers.merged(self.settings, layer)
         self.managed = providers.toml_text(providers.text(MANAGED))
         self.settings = providers.merged(self.settings, self.managed)
-        told = json_lines.text(self.settings, "model_provider")
+        configured = json_lines.text(self.settings, "model_provider")
         oss = (argv.value(parts, "--local-provider") or "ollama") if argv.has(parts, "--oss") else ""
-        self.provider = oss or told or OPENAI
+        self.provider = oss or configured or OPENAI
         self.model = argv.value(parts, "--model") or json_lines.text(self.settings, "model")
 
     def _files(self, parts: argv.Parts) -> list[json_lines.Record]:

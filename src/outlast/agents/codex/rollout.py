@@ -53,9 +53,9 @@ def item(payload: json_lines.Record) -> Iterator[AgentEvent]:
     call = json_lines.text(payload, "call_id")
     match json_lines.text(payload, "type"):
         case "message" if json_lines.text(payload, "role") == "assistant":
-            said = [json_lines.text(part, "text") for part in json_lines.items(payload, "content")]
-            if any(said):
-                yield Text("\n".join(said))
+            texts = [json_lines.text(part, "text") for part in json_lines.items(payload, "content")]
+            if any(texts):
+                yield Text("\n".join(texts))
         case "function_call" if call:
             name, given = as_hooks_say(
                 json_lines.text(payload, "name"), json_lines.text(payload, "arguments")
@@ -147,20 +147,20 @@ def usage(payload: json_lines.Record, model: str) -> Iterator[AgentEvent]:
     yield UsageReport(spent, "response", key, model)
 
 
-def windows(limits: json_lines.Record, said_at: datetime | None) -> Iterator[Window]:
+def windows(limits: json_lines.Record, written_at: datetime | None) -> Iterator[Window]:
     """The shares of a subscription's windows."""
     for place in ("primary", "secondary"):
-        told = json_lines.inner(limits, place)
-        used, resets = json_lines.at(told, "used_percent"), json_lines.number(told, "resets_at")
+        window = json_lines.inner(limits, place)
+        used, resets = json_lines.at(window, "used_percent"), json_lines.number(window, "resets_at")
         if isinstance(used, bool) or not isinstance(used, int | float) or not 0 <= used < 10_000:
             continue
         minutes, later = (
-            json_lines.number(told, "window_minutes"),
-            json_lines.number(told, "resets_in_seconds"),
+            json_lines.number(window, "window_minutes"),
+            json_lines.number(window, "resets_in_seconds"),
         )
         at = datetime.fromtimestamp(resets, UTC) if 0 < resets < 1 << 33 else None
-        if at is None and said_at is not None and 0 < later < 1 << 25:
-            at = said_at + timedelta(seconds=later)
+        if at is None and written_at is not None and 0 < later < 1 << 25:
+            at = written_at + timedelta(seconds=later)
         yield Window(float(used), at, WINDOWS.get(minutes, f"{minutes}_minutes" if minutes else place))
 
 

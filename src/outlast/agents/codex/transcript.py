@@ -70,7 +70,7 @@ class CodexTranscript:
         kind = json_lines.text(payload, "type")
         if kind == "token_count":  # written once a response and its calls are over
             limits = json_lines.inner(payload, "rate_limits")
-            yield from rollout.windows(limits, self._said_at(line))
+            yield from rollout.windows(limits, self._written_at(line))
             limit = rollout.limit(limits)
             if limit is not None:
                 yield limit
@@ -79,14 +79,14 @@ class CodexTranscript:
             words = json_lines.text(payload, "error", "message")
             if words:
                 yield Text(words)
-                final = self._failed(payload, words, self._said_at(line))
+                final = self._failed(payload, words, self._written_at(line))
                 if final.ending in ("usage_limit", "rate_limit"):
                     yield Limit(final.reset_at, final.text)
             yield BatchEnd()
         elif kind == "stream_error":
             yield Retry(0, json_lines.text(payload, "message"))
 
-    def _said_at(self, line: rollout.RolloutLine) -> datetime:
+    def _written_at(self, line: rollout.RolloutLine) -> datetime:
         return json_lines.moment(line.timestamp) or self._clock()
 
     def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
@@ -109,7 +109,7 @@ class CodexTranscript:
                 return Final("crashed", json_lines.text(payload, "reason") or "interrupted")
             words = json_lines.text(payload, "error", "message")
             if kind == "task_complete" and words:
-                final = self._failed(payload, words, self._said_at(head))
+                final = self._failed(payload, words, self._written_at(head))
                 full = rollout.full_until(transcript) if final.ending == "usage_limit" else None
                 return Final(final.ending, final.text, full) if full is not None else final
             if kind in ("task_complete", "task_started"):

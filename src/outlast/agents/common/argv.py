@@ -131,7 +131,7 @@ def value(parts: Parts, *names: str) -> str | None:
 
 def without(parts: Parts, *names: str) -> Parts:
     """The parts without these flags and their values. Short ones are taken out of their word."""
-    return tuple(kept for part in parts if (kept := _less(part, names)) is not None)
+    return tuple(rest for part in parts if (rest := _less(part, names)) is not None)
 
 
 def _less(part: Part, names: Sequence[str]) -> Part | None:
@@ -140,13 +140,15 @@ def _less(part: Part, names: Sequence[str]) -> Part | None:
         return part
     if len(gone) == len(part.names):
         return None
-    letters, kept = part.words[0][1:], tuple(name for name in part.names if name not in names)
+    letters, names_left = part.words[0][1:], tuple(name for name in part.names if name not in names)
     if part.names[-1] in names:  # with all that belonged to it
-        short = "".join(letter for letter, name in zip(letters, part.names, strict=False) if name in kept)
-        return Part(("-" + short,), kept)
+        short = "".join(
+            letter for letter, name in zip(letters, part.names, strict=False) if name in names_left
+        )
+        return Part(("-" + short,), names_left)
     dropped = {at for at, name in enumerate(part.names) if name in names}
     short = "".join(letter for at, letter in enumerate(letters) if at not in dropped)
-    return replace(part, words=("-" + short, *part.words[1:]), names=kept)
+    return replace(part, words=("-" + short, *part.words[1:]), names=names_left)
 
 
 def positionals(parts: Parts) -> tuple[str, ...]:
@@ -169,7 +171,7 @@ def prompt_at(parts: Parts, skipped: int = 0) -> int | None:
 def with_prompt(parts: Parts, prompt: str, skipped: int = 0) -> Parts:
     """The parts with another prompt, at the end behind `--`: it is never taken for a flag or for one's value."""
     at = prompt_at(parts, skipped)
-    kept = parts if at is None else parts[:at] + parts[at + 1 :]
-    if has(kept, END):
-        return (*kept, Part((prompt,), values=(prompt,), literal=True))
-    return (*kept, *literal(prompt))
+    rest = parts if at is None else parts[:at] + parts[at + 1 :]
+    if has(rest, END):
+        return (*rest, Part((prompt,), values=(prompt,), literal=True))
+    return (*rest, *literal(prompt))

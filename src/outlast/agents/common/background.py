@@ -5,14 +5,13 @@ A result is a tool's own words, so these patterns only ever make a call less cer
 import re
 from collections.abc import Iterator
 
-from outlast.agents.common import json_lines
+from outlast.agents.common import exit_codes, json_lines
 from outlast.agents.events import AgentEvent, TaskEnd
 
 SESSIONS_MAX = 256
 
-_KIMI = re.compile(
-    r"\Atask_id: ([\w-]{1,64})\n(?:[a-z_]{1,20}: [^\n]{0,4000}\n){0,4}?status: (?:starting|running)\b"
-)
+# Whatever its status: of a task that ended at once the end is told too.
+_KIMI = re.compile(r"\Atask_id: ([\w-]{1,64})\n(?:pid|kind|status): ")
 _GEMINI = re.compile(r"\A(?:<untrusted_context>\s*)?Command moved to background \(PID: (\d{1,10})\)")
 _CODEX = re.compile(
     r"\A(?:Chunk ID: [^\n]{0,40}\n)?(?:Wall time: [^\n]{0,40}\n)?"
@@ -26,14 +25,19 @@ def kimi(output: str) -> str:
     return found[1] if found else ""
 
 
+def kimi_end(task: str, status: str, code: int) -> TaskEnd:
+    """The end of a task of Kimi's, by the exit code of its shell."""
+    return TaskEnd(task, code == 0, f"{status}, exit code {code}", code=exit_codes.as_shell(code))
+
+
 def gemini(output: str) -> str:
-    """The same for Gemini's shell. Gemini never says how such a command ended."""
+    """The background task that a call of Gemini's shell left running. Gemini never says how such a command ended."""
     found = _GEMINI.match(output)
     return found[1] if found else ""
 
 
 def codex(output: str) -> str:
-    """The same of Codex's shell, which returns before a command that takes long has ended."""
+    """The background task that a call of Codex's shell left running: it returns before a long command has ended."""
     found = _CODEX.match(output)
     return (found["running"] or "") if found else ""
 
@@ -61,4 +65,5 @@ class Sessions:
         output = json_lines.text(payload, "output")
         found = _CODEX.match(output) if session_id else None
         if found and found["code"]:
-            yield TaskEnd(session_id, found["code"] == "0", output)
+            code = exit_codes.as_shell(int(found["code"]))
+            yield TaskEnd(session_id, code == 0, output, code=code)

@@ -91,15 +91,15 @@ def by_exit(exit_code: int, words: str, agent: str, now: datetime) -> Final:
     """The ending by exit code and last words, where nothing better is known."""
     if exit_code == 0:
         return Final("done", short(words))
-    told = match(agent, words, now)
-    return told or Final("crashed", short(words) or f"exit code {exit_code}")
+    final = match(agent, words, now)
+    return final or Final("crashed", short(words) or f"exit code {exit_code}")
 
 
 def by_status(status: int, text: str, agent: str, now: datetime) -> Final:
     """The ending of an API's error: by its words, else by its HTTP status."""
-    told = match(agent, text, now)
-    if told is not None:
-        return told
+    final = match(agent, text, now)
+    if final is not None:
+        return final
     ending: Ending = "crashed"
     if status in (401, 403):
         ending = "auth"

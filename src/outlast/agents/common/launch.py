@@ -205,8 +205,8 @@ def overlay(
 
 def without_comments(source: str) -> str:
     """JSON without the comments that agents allow in theirs, and without commas before a closing bracket."""
-    kept = _TOKENS.sub(lambda found: found[0] if found[0].startswith('"') else " ", source)
-    return _TRAILING.sub(lambda found: found[1] or found[2], kept)
+    uncommented = _TOKENS.sub(lambda found: found[0] if found[0].startswith('"') else " ", source)
+    return _TRAILING.sub(lambda found: found[1] or found[2], uncommented)
 
 
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)

@@ -57,9 +57,12 @@ def local(ask: Ask, upstream: str) -> str:
 
 def no_proxy(ask: Ask) -> dict[str, str]:
     """The variables that let the agent reach this machine directly and not through a proxy."""
-    if not ask.routes or not any(
-        ask.environment.get(spelled) for name in PROXIES for spelled in (name, name.lower())
-    ):
+    return direct(ask) if ask.routes else {}
+
+
+def direct(ask: Ask) -> dict[str, str]:
+    """The same, whatever it wants of this machine."""
+    if not any(ask.environment.get(spelled) for name in PROXIES for spelled in (name, name.lower())):
         return {}
     given = ask.environment.get("NO_PROXY") or ask.environment.get("no_proxy") or ""
     merged = f"{given},{LOOPBACK}" if given else LOOPBACK

@@ -66,11 +66,11 @@ def result_text(result: msgspec.Raw) -> str:
     value = _value(result)
     if isinstance(value, str):
         return json_lines.text({"text": value}, "text")
-    said = []
+    texts = []
     for part in value if isinstance(value, list) else [value]:
         response = json_lines.inner(part, "functionResponse", "response")
-        said.append(json_lines.text(response, "output") or json_lines.text(response, "error"))
-    return "\n".join(words for words in said if words)
+        texts.append(json_lines.text(response, "output") or json_lines.text(response, "error"))
+    return "\n".join(words for words in texts if words)
 
 
 def spent(tokens: Tokens) -> values.Usage:
@@ -78,12 +78,12 @@ def spent(tokens: Tokens) -> values.Usage:
         min(max(each, 0), json_lines.NUMBER_MAX) for each in (tokens.input, tokens.cached, tokens.output)
     ]
     thought = min(max(tokens.thoughts, 0), json_lines.NUMBER_MAX)
-    asked = max(counts[0] - counts[1], 0) + min(max(tokens.tool, 0), json_lines.NUMBER_MAX)
-    return values.Usage(input=asked, output=counts[2] + thought, cache_read=counts[1])
+    input_tokens = max(counts[0] - counts[1], 0) + min(max(tokens.tool, 0), json_lines.NUMBER_MAX)
+    return values.Usage(input=input_tokens, output=counts[2] + thought, cache_read=counts[1])
 
 
 def is_empty(transcript: bytes) -> bool:
-    """Whether nothing was said in it."""
+    """Whether the chat has no messages yet."""
     return not any(line.id for line in map(read, json_lines.lines(transcript)) if line is not None)
 
 
@@ -163,12 +163,12 @@ def _with_results(messages: list[dict[str, object]], cuts: Sequence[Cut]) -> lis
     # Ids of ours are made of the call, which may have been made before; those in a conversation differ.
     calls = [_call(cut, f"{cut.id}_{len(messages)}") for cut in lost]
     if json_lines.text(last, "type") == "gemini":
-        kept = [call for call in json_lines.items(last, "toolCalls") if json_lines.at(call, "result")]
-        return [*messages[:-1], {**last, "toolCalls": [*kept, *calls]}]
-    said = {"id": repair.stable("response", *(cut.id for cut in lost)), "type": "gemini", "content": ""}
+        answered = [call for call in json_lines.items(last, "toolCalls") if json_lines.at(call, "result")]
+        return [*messages[:-1], {**last, "toolCalls": [*answered, *calls]}]
+    response = {"id": repair.stable("response", *(cut.id for cut in lost)), "type": "gemini", "content": ""}
     return [
         *messages,
-        {**said, "timestamp": json_lines.text(last, "timestamp"), "thoughts": [], "toolCalls": calls},
+        {**response, "timestamp": json_lines.text(last, "timestamp"), "thoughts": [], "toolCalls": calls},
     ]
 
 

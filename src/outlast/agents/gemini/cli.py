@@ -110,10 +110,10 @@ class GeminiCli:
             session = _named(parts)
         if ask.prompt or (ask.interactive and ask.session is not None):
             parts = tuple(part for part in argv.without(parts, *PROMPTS) if part.names)
-        said = ask.prompt or (argv.value(parts, "--prompt") if ask.interactive else "")
-        if said:
+        prompt = ask.prompt or (argv.value(parts, "--prompt") if ask.interactive else "")
+        if prompt:
             name = "--prompt-interactive" if ask.interactive else "--prompt"
-            parts = (*parts, argv.with_equals(name, said))
+            parts = (*parts, argv.with_equals(name, prompt))
         if ask.interactive:
             parts = argv.without(parts, "--prompt", "--output-format")
         # Without this the program that we start only starts another, which a kill does not reach.
@@ -146,8 +146,8 @@ class GeminiCli:
                 return Hook("pre", (ToolStart(call, read.tool_name, read.tool_input),))
             case "AfterTool":
                 call = call_id(read.tool_name, read.tool_input)
-                ok, said = _outcome(read.tool_response)
-                return Hook("post", (shell.ended(call, read.tool_name, ok, said),))
+                ok, output = _outcome(read.tool_response)
+                return Hook("post", (shell.ended(call, read.tool_name, ok, output),))
             case "SessionStart" if read.session_id:
                 return Hook("other", (Session(read.session_id, _resolved(read.transcript_path)),))
             case "AfterAgent":
@@ -276,7 +276,7 @@ def _resolved(path: str) -> str:
 def _outcome(response: msgspec.Raw) -> tuple[bool, str]:
     read = json_lines.record(bytes(response)) or {}
     error = json_lines.text(read, "error", "message") or json_lines.text(read, "error")
-    said = json_lines.text(read, "llmContent") or chat.text_of(
+    output = json_lines.text(read, "llmContent") or chat.text_of(
         json_lines.raw(json_lines.at(read, "llmContent"))
     )
-    return not error, said or error
+    return not error, output or error

@@ -43,10 +43,10 @@ class GeminiLogin:
     @property
     def kind(self) -> str:
         """How it authenticates; empty where nothing says."""
-        told = json_lines.text(self.settings, "security", "auth", "selectedType")
-        told = told or json_lines.text(self.settings, "selectedAuthType")
-        if told:
-            return told
+        selected = json_lines.text(self.settings, "security", "auth", "selectedType")
+        selected = selected or json_lines.text(self.settings, "selectedAuthType")
+        if selected:
+            return selected
         if self.environment.get("GOOGLE_GENAI_USE_GCA") == "true":
             return OAUTH
         if self.environment.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
@@ -78,8 +78,8 @@ class GeminiLogin:
     def account(self) -> str:
         if self.kind == OAUTH:
             path = "google_accounts.json"
-            kept = {} if self._home is None else providers.json_file(self._home / ".gemini" / path)
-            return providers.account("google", json_lines.text(kept, "active"))
+            accounts = {} if self._home is None else providers.json_file(self._home / ".gemini" / path)
+            return providers.account("google", json_lines.text(accounts, "active"))
         if self.kind == VERTEX:
             return providers.account("google", self.environment.get("GOOGLE_CLOUD_PROJECT", ""))
         return providers.account("google", self.environment.get("GEMINI_API_KEY", ""))

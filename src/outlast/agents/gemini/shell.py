@@ -11,11 +11,11 @@ _RAN = re.compile(
 )  # to its end: one that was cancelled has other words
 
 
-def ended(call: str, tool: str, ok: bool, said: str) -> ToolEnd:
+def ended(call: str, tool: str, ok: bool, output: str) -> ToolEnd:
     """The end of a call. A command that ended with another code than 0 failed; of one that was cancelled nothing is known."""
-    task = background.gemini(said)
+    task = background.gemini(output)
     if tool != SHELL or not ok or task:
-        return ToolEnd(call, ok, said, task=task)
-    has_ended = _RAN.match(said) is not None
-    code = (exit_codes.gemini(said) or 0) if has_ended else None
-    return ToolEnd(call, not code, said, sure=has_ended, code=code)
+        return ToolEnd(call, ok, output, task=task)
+    has_ended = _RAN.match(output) is not None
+    code = (exit_codes.gemini(output) or 0) if has_ended else None
+    return ToolEnd(call, not code, output, sure=has_ended, code=code)

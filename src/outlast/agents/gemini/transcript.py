@@ -53,7 +53,7 @@ class GeminiTranscript:
         if read is None or not read.id:
             return
         if read.type == "gemini":
-            yield from _said(read)
+            yield from _response_events(read)
         elif read.type == "user" and b'"functionResponse"' in line:
             yield BatchEnd()
 
@@ -73,9 +73,9 @@ class GeminiTranscript:
             return endings.with_reset(
                 final, words, self._clock()
             )  # its log holds more of what its provider said
-        told = endings.match(NAME, error, self._clock()) if error else None
-        if told is not None:
-            return told
+        matched = endings.match(NAME, error, self._clock()) if error else None
+        if matched is not None:
+            return matched
         if exit_code in ENDINGS:
             return ENDINGS[exit_code]
         if error and "loop" in error.lower():
@@ -84,8 +84,8 @@ class GeminiTranscript:
             if _is_unanswered(transcript):  # stopped by a signal it exits 0 as well
                 return Final("crashed", "it ended, with exit code 0, before its model had answered")
             return Final("done", endings.short(words))
-        told = endings.match(NAME, words, self._clock())
-        return told or Final("crashed", endings.short(error or words) or f"exit code {exit_code}")
+        matched = endings.match(NAME, words, self._clock())
+        return matched or Final("crashed", endings.short(error or words) or f"exit code {exit_code}")
 
 
 def user_folder(ask: Ask) -> Path | None:
@@ -127,7 +127,7 @@ def call_id(name: str, given: msgspec.Raw) -> str:
     return f"gemini-{blake2b(data, digest_size=12).hexdigest()}"
 
 
-def _said(read: chat.ChatLine) -> Iterator[AgentEvent]:
+def _response_events(read: chat.ChatLine) -> Iterator[AgentEvent]:
     yield Response(read.id)
     if not read.tool_calls:  # it is written again with each change: only the first time are its words new
         words = chat.text_of(read.content)
@@ -137,8 +137,8 @@ def _said(read: chat.ChatLine) -> Iterator[AgentEvent]:
         known = call_id(call.name, call.args)
         yield ToolStart(known, call.name, call.args)
         if call.status in ("success", "error", "cancelled"):
-            said = chat.result_text(call.result)
-            yield shell.ended(known, call.name, call.status == "success", said)
+            output = chat.result_text(call.result)
+            yield shell.ended(known, call.name, call.status == "success", output)
     if read.tokens is not None:
         yield UsageReport(chat.spent(read.tokens), "response", read.id, read.model)
 

@@ -1,5 +1,7 @@
 """The common parts of Kimi Code and kimi-cli: their hooks, the text of a call's output, and counts of tokens."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from outlast import decoders
@@ -24,8 +26,13 @@ class HookInput(msgspec.Struct, frozen=True):
 _hook_input: "msgspec.json.Decoder[HookInput]" = decoders.of_json(HookInput)
 
 
-def hook(data: bytes) -> Hook:
-    """A hook's input, as Kimi Code and kimi-cli write it."""
+def ended(call: str, output: str) -> ToolEnd | None:
+    """The end of a call that went well, by its result's words."""
+    return ToolEnd(call, True, output, task=background.kimi(output))
+
+
+def hook(data: bytes, ended: Callable[[str, str], ToolEnd | None] = ended) -> Hook:
+    """A hook's input, as Kimi Code and kimi-cli write it. `ended`: of PostToolUse, what its words tell of a call's end."""
     read = json_lines.decode(data, _hook_input)
     if read is None:
         return Hook("other")
@@ -34,8 +41,8 @@ def hook(data: bytes) -> Hook:
         case "PreToolUse" if known:
             return Hook("pre", (ToolStart(known, read.tool_name, read.tool_input),))
         case "PostToolUse" if known:
-            said = output_text(read.tool_output)
-            return Hook("post", (ToolEnd(known, True, said, task=background.kimi(said)),))
+            end = ended(known, output_text(read.tool_output))
+            return Hook("post", (end,) if end is not None else ())
         case "PostToolUseFailure" if known:
             return Hook("post", (_failed(known, output_text(read.error)),))
         case "PreToolUse":
@@ -48,8 +55,8 @@ def hook(data: bytes) -> Hook:
             return Hook("other")
 
 
-def _failed(call: str, said: str) -> ToolEnd:
-    return ToolEnd(call, False, said, code=exit_codes.kimi(said))
+def _failed(call: str, output: str) -> ToolEnd:
+    return ToolEnd(call, False, output, code=exit_codes.kimi(output))
 
 
 def answer(data: bytes, answer: Answer) -> tuple[bytes, int]:

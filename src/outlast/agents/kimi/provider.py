@@ -39,8 +39,8 @@ class KimiLogin:
     @property
     def model(self) -> str:
         named = self.environment.get("KIMI_MODEL_NAME", "")
-        told = json_lines.text(self.config, "models", self._model, "model")
-        return providers.bare(named or told or self._model)
+        configured = json_lines.text(self.config, "models", self._model, "model")
+        return providers.bare(named or configured or self._model)
 
     @property
     def describes_model(self) -> bool:
@@ -61,13 +61,13 @@ class KimiLogin:
         heard = self.environment.get(variable, "") if variable in ("KIMI_BASE_URL", "OPENAI_BASE_URL") else ""
         if self.env_first and heard:
             return heard, variable
-        told = json_lines.text(provider, "base_url")
-        if told:
-            return told, ""
+        url = json_lines.text(provider, "base_url")
+        if url:
+            return url, ""
         return self.environment.get(variable, "") or default, variable
 
     def places(self) -> list[tuple[str, str]]:
-        """Those of all providers."""
+        """The addresses of all providers, each with the variable that names it."""
         found = [
             self.place(json_lines.inner(each)) for each in json_lines.inner(self.config, "providers").values()
         ]
@@ -95,11 +95,14 @@ class KimiLogin:
         provider = self.provider
         where = self.place(provider)[0]
         variable = TYPES.get(json_lines.text(provider, "type"), ("", ""))[0]
-        heard, told = self.environment.get(KEYS.get(variable, ""), ""), json_lines.text(provider, "api_key")
+        exported, configured = (
+            self.environment.get(KEYS.get(variable, ""), ""),
+            json_lines.text(provider, "api_key"),
+        )
         # Of a login only the name of its place is at hand: one per home.
         login = json_lines.text(provider, "oauth", "key")
         home = self.environment.get("HOME", "")
-        key = (heard or told) if self.env_first else (told or heard)
+        key = (exported or configured) if self.env_first else (configured or exported)
         return providers.account(providers.host(where), key or (f"{login} {home}" if login else ""))
 
     def gateway(self, ask: Ask, route: Route) -> Ask | str:
@@ -147,5 +150,5 @@ def has_only_routes(config: bytes, ask: Ask) -> bool:
     """Whether no provider in it goes anywhere but where it is to go."""
     read = providers.toml_text(config.decode("utf-8", "replace"))
     tables = (json_lines.inner(read, name) for name in ("providers", "models"))
-    told = [json_lines.text(one, "base_url") for table in tables for one in table.values()]
-    return all(url in ask.routes.values() for url in told if url)
+    urls = [json_lines.text(one, "base_url") for table in tables for one in table.values()]
+    return all(url in ask.routes.values() for url in urls if url)

@@ -127,8 +127,8 @@ class OpencodeCli:
                     "pre", (ToolStart(read.tool_call_id, read.tool_name, read.tool_input, read.lane),)
                 )
             case "PostToolUse":
-                said = read.tool_output or ""
-                ended = transcript.ended(read.tool_call_id, read.tool_name, said, read.lane, read.exit_code)
+                output = read.tool_output or ""
+                ended = transcript.ended(read.tool_call_id, read.tool_name, output, read.lane, read.exit_code)
                 return Hook("post", (ended,))
             case "SessionStart" if read.session_id:
                 return Hook("other", (Session(read.session_id),))
@@ -155,19 +155,19 @@ def _going_on(parts: argv.Parts, session: str, prompt: str, *, interactive: bool
     """The command with another session and other words to say, after `run` or without it."""
     is_run = _is_run(parts)
     at = next((index for index, part in enumerate(parts) if not part.names), len(parts))
-    kept = (
+    rest = (
         parts
         if not is_run
         else parts[:at] + tuple(part for part in parts[at + 1 :] if part.names and part.names != (argv.END,))
     )
     if session:
-        kept = (*kept, argv.with_word("--session", session))
+        rest = (*rest, argv.with_word("--session", session))
     if interactive:
-        kept = argv.without(kept, "--format", "--auto", "--thinking", "--variant") if is_run else kept
+        rest = argv.without(rest, "--format", "--auto", "--thinking", "--variant") if is_run else rest
         given = (argv.with_equals("--prompt", prompt),) if prompt else ()
-        return (*argv.without(kept, "--prompt"), *given)
+        return (*argv.without(rest, "--prompt"), *given)
     run = (argv.Part(("run",), values=("run",)),)
-    return (*run, *kept, *(argv.literal(prompt) if prompt else ()))
+    return (*run, *rest, *(argv.literal(prompt) if prompt else ()))
 
 
 def _environment(ask: Ask) -> dict[str, str]:

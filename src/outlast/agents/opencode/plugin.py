@@ -12,6 +12,7 @@ const journal = JOURNAL
 const said_max = 1 << 20
 const models_max = 10_000
 const children = new Set()
+const sessions = new Map() // each with the question whether it is a child, and null once that is known
 const models = new Map() // by the message that a step is part of
 
 const lane = (session) => (children.has(session) ? session : "")
@@ -40,7 +41,19 @@ const ask = (input) =>
     child.stdin.end(JSON.stringify(input))
   })
 
-export const Outlast = async ({ directory }) => {
+export const Outlast = async ({ client, directory }) => {
+  // A session that goes on may have been made before we were started: nothing tells of it but opencode, if asked.
+  const learn = async (session) => {
+    try {
+      const found = await client.session.get({ path: { id: session } })
+      if (found.data?.parentID) children.add(session)
+    } catch {}
+    sessions.set(session, null)
+  }
+  const unknown = (session) => {
+    if (session && !sessions.has(session)) sessions.set(session, learn(session))
+    return session && sessions.get(session)
+  }
   const told = (name, call, more) => ({
     hook_event_name: name,
     session_id: call.sessionID,
@@ -52,6 +65,7 @@ export const Outlast = async ({ directory }) => {
   })
   return {
     "tool.execute.before": async (call, output) => {
+      if (unknown(call.sessionID)) await sessions.get(call.sessionID)
       await ask(told("PreToolUse", call, { tool_input: output.args }))
     },
     "tool.execute.after": async (call, output) => {
@@ -64,6 +78,7 @@ export const Outlast = async ({ directory }) => {
     event: async ({ event }) => {
       const of = event.properties ?? {}
       if (event.type === "session.created") {
+        sessions.set(of.info?.id, null)
         if (of.info?.parentID) children.add(of.info.id)
         else {
           note({ type: "session", sessionID: of.info?.id })
@@ -74,6 +89,7 @@ export const Outlast = async ({ directory }) => {
       } else if (event.type === "message.updated") {
         if (of.info?.modelID && models.size < models_max) models.set(of.info.id, of.info.modelID)
       } else if (event.type === "message.part.updated") {
+        if (unknown(of.part?.sessionID)) await sessions.get(of.part.sessionID)
         const part = of.part ?? {}
         const record = { sessionID: part.sessionID, lane: lane(part.sessionID), model: models.get(part.messageID), part }
         if (part.type === "step-start") note({ type: "step_start", ...record })

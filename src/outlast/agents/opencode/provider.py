@@ -43,7 +43,7 @@ class OpencodeLogin:
 
     @property
     def models(self) -> list[str]:
-        """Those that it would call, as far as they are named."""
+        """The models that opencode would call, as far as its settings name them."""
         small = json_lines.text(self.settings, "small_model")
         agents = (json_lines.inner(self.settings, name).values() for name in ("agent", "mode"))
         others = [json_lines.text(one, "model") for table in agents for one in table]
@@ -54,17 +54,17 @@ class OpencodeLogin:
         return list(dict.fromkeys(model.partition("/")[0] for model in self.models))
 
     def upstream(self, provider: str) -> str:
-        told = json_lines.text(self.settings, "provider", provider, "options", "baseURL")
-        told = told or json_lines.text(self.settings, "provider", provider, "api")
-        heard = _VARIABLE.sub(lambda found: self.environment.get(found[1], ""), told)
+        configured = json_lines.text(self.settings, "provider", provider, "options", "baseURL")
+        configured = configured or json_lines.text(self.settings, "provider", provider, "api")
+        heard = _VARIABLE.sub(lambda found: self.environment.get(found[1], ""), configured)
         return heard or KNOWN.get(provider, ("", ""))[0]
 
     def _auth(self, provider: str) -> json_lines.Record:
         data, home = self.environment.get("XDG_DATA_HOME", ""), self.environment.get("HOME", "")
         folder = Path(data) if data else Path(home) / ".local/share" if home else None
-        told = self.environment.get("OPENCODE_AUTH_CONTENT", "")
-        kept = {} if folder is None else providers.json_file(folder / "opencode/auth.json")
-        return json_lines.inner(providers.json_text(told) if told else kept, provider)
+        content = self.environment.get("OPENCODE_AUTH_CONTENT", "")
+        saved = {} if folder is None else providers.json_file(folder / "opencode/auth.json")
+        return json_lines.inner(providers.json_text(content) if content else saved, provider)
 
     def _is_oauth(self, provider: str) -> bool:
         return json_lines.text(self._auth(provider), "type") == "oauth"
@@ -78,10 +78,10 @@ class OpencodeLogin:
         provider = self._model.partition("/")[0]
         auth = self._auth(provider)
         known = json_lines.text(auth, "accountId") or json_lines.text(auth, "key")
-        told = json_lines.text(self.settings, "provider", provider, "options", "apiKey")
-        told = _VARIABLE.sub(lambda found: self.environment.get(found[1], ""), told)
+        configured = json_lines.text(self.settings, "provider", provider, "options", "apiKey")
+        configured = _VARIABLE.sub(lambda found: self.environment.get(found[1], ""), configured)
         heard = self.environment.get(KNOWN.get(provider, ("", ""))[1] or " ", "")
-        return providers.account(provider, told or known or heard) if provider else ""
+        return providers.account(provider, configured or known or heard) if provider else ""
 
     def gateway(self, ask: Ask, route: Route) -> Ask | str:
         if "/" not in self._model:

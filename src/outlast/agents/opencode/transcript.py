@@ -124,21 +124,21 @@ class OpencodeTranscript:
     def _by_error(self, error: json_lines.Record) -> Final:
         """An error is its last word also where it exits 0."""
         name = json_lines.text(error, "name")
-        said = json_lines.text(error, "data", "message") or name
+        message = json_lines.text(error, "data", "message") or name
         if name == "MessageAbortedError":
             return Final("crashed", "interrupted")
         if name == "ProviderAuthError":
-            return Final("auth", endings.short(said))
+            return Final("auth", endings.short(message))
         if name in ("ContextOverflowError", "MessageOutputLengthError"):
-            return Final("context", endings.short(said))
-        return endings.by_status(json_lines.number(error, "data", "statusCode"), said, NAME, self._clock())
+            return Final("context", endings.short(message))
+        return endings.by_status(json_lines.number(error, "data", "statusCode"), message, NAME, self._clock())
 
 
-def ended(call: str, tool: str, said: str, lane: str, exit_code: object) -> ToolEnd:
+def ended(call: str, tool: str, output: str, lane: str, exit_code: object) -> ToolEnd:
     """The end of a call that opencode calls completed, as it does every command that ran. One that was killed has no code."""
     code = exit_code if isinstance(exit_code, int) and not isinstance(exit_code, bool) else None
     is_known = code is not None or tool != SHELL
-    return ToolEnd(call, code in (None, 0), said, lane, sure=is_known, code=code)
+    return ToolEnd(call, code in (None, 0), output, lane, sure=is_known, code=code)
 
 
 def _part_events(line: _Line, part: _Part) -> Iterator[AgentEvent]:

@@ -80,7 +80,7 @@ _RESOLVERS: Mapping[str, Callable[[Matched], Target | None]] = {
     "bucket": base.bucket,
     "gradle": base.gradle,
     "bq-query": base.bq_query,
-    "mail": base.mail,
+    "mail": base.recipients,
     "database": database.resolve,
     "far-database": database.far,
     "production": database.production,

@@ -15,8 +15,8 @@ Comparison = Literal["same", "unclear", "another"]
 
 def of(**parts: bytes | None) -> str:
     """The content that has these parts; None for one that nobody knows before the call runs."""
-    told = {name: UNKNOWN if data is None else digest(data) for name, data in parts.items()}
-    return " ".join(f"{name}={told[name]}" for name in sorted(told))
+    digests = {name: UNKNOWN if data is None else digest(data) for name, data in parts.items()}
+    return " ".join(f"{name}={digests[name]}" for name in sorted(digests))
 
 
 def digest(*parts: bytes) -> str:
@@ -34,7 +34,7 @@ def packed(texts: Iterator[str] | list[str]) -> bytes:
 
 
 def compare(first: str, again: str) -> Comparison:
-    """How two contents stand to each other. Empty, or in the form of a journal of before: nothing is known of it."""
+    """Compare two contents part by part. A content that is empty, or in the form of an older journal, compares as `unclear`."""
     one, other = _parts(first), _parts(again)
     known = {name for name in one.keys() & other.keys() if UNKNOWN not in (one[name], other[name])}
     differ = {name for name in known if one[name] != other[name]}
@@ -50,7 +50,7 @@ def is_whole(content: str) -> bool:
 
 
 def can_differ(content: str) -> bool:
-    """Whether what it mainly is, is known: then another one can be told from it."""
+    """Whether the main parts are known: only then can another content be seen to differ."""
     known = [value for name, value in _parts(content).items() if name in _MAIN]
     return bool(known) and UNKNOWN not in known
 

@@ -277,8 +277,8 @@ def _takes_back(rule: Rule, word: str, following: Sequence[str]) -> bool:
     """Whether it undoes a flag that makes the call harmless: `--no-dry-run`, a beginning of it, `--dry-run=false`, `--dry-run false`."""
     name, equals, value = word.partition("=")
     if name in rule.unless:
-        said = value if equals else following[0] if following else ""
-        return said.lower() in _OFF
+        given = value if equals else following[0] if following else ""
+        return given.lower() in _OFF
     no = name.removeprefix("--no-")
     return no not in ("", name) and any(flag.lstrip("-").startswith(no) for flag in rule.unless)
 

@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from outlast.agents.outward import rules
+from outlast.agents.outward import inside, rules
 from outlast.agents.outward.rules import Rules
 from outlast.agents.outward.shell import aliases, runners, tasks
 
@@ -64,12 +64,62 @@ done
 """
 
 
+# The command stands first, behind options that every reader of these words reads alike: by that one, or by it and the
+# next word, a call may surely stay inside, whatever follows. Anything else is looked at word by word, below.
+_BEGINNING = """\
+first= skip=
+for word do
+    case $skip$first in
+        :) skip= ;;
+        '')
+            case $word in
+{firsts}
+                *) break ;;
+            esac ;;
+        *)
+            case $first:$word in
+                {outside}) break ;;
+                *) exec "$real" "$@" ;;
+            esac ;;
+    esac
+done
+"""
+
+_HIDDEN = """\
+for word in "$1" "$2" "$3"; do
+    case $word in {hidden}) {client} "$@" ;; esac
+done
+"""
+
+_FILES = """\
+for file in {files}; do
+    [ "$file" ] && [ -e "$file" ] && {{ {client} "$@"; }}
+done
+"""
+
+# curl says its method by an option: one of these asks only, whichever other words there are.
+_CURL_METHOD = """\
+first=
+for word do
+    case $first$word in
+        X:GET|X:HEAD|X:OPTIONS) first= ;;
+        X:*) {client} "$@" ;;
+        -X|--request|-[sSfLkgvi]X|-[sSfLkgvi][sSfLkgvi]X|-[sSfLkgvi][sSfLkgvi][sSfLkgvi]X) first=X: ;;
+        -XGET|-XHEAD|-XOPTIONS) ;;
+        {triggers}) {client} "$@" ;;
+    esac
+done
+[ -z "$first" ] || {{ {client} "$@"; }}
+exec "$real" "$@"
+"""
+
+
 _NOT_FOUND = """\
 [ "$real" ] || {{ printf '%s\\n' '{program}: command not found' >&2; exit 127; }}
 """
 
 # A shell whose `exec` finds no such program says so in words of its own, and which of its lines it was.
-_ASKED = """\
+_CHECKED = """\
 asked() {{
     for needed in {python} {client}; do
         [ -e "$needed" ] && continue
@@ -118,28 +168,53 @@ def shim_script(
     real = shlex.quote(real_path)
     first = [python, "-I", "-S", "-B", "-c", _CLIENT.format(program=program), client_path, *given, program]
     client = f'asked; exec {shlex.join(first)} "$real"'
-    looked_for = triggers(program, known)
     head = (
         f"#!/bin/sh\n# outlast: lets {program} through at once unless one of its words may make it outward.\n"
         f"real={real} behind=\n"
     )
-    head += _ASKED.format(program=program, python=shlex.quote(python), client=shlex.quote(client_path))
+    head += _CHECKED.format(program=program, python=shlex.quote(python), client=shlex.quote(client_path))
     if folder:
         head += _LOOK.format(folder=shlex.quote(folder), real=real, program=program)
     if not real_path:
         head += _NOT_FOUND.format(program=program)
-    if looked_for == ("*",):
-        return f'{head}{client} "$@"\n'
+    return head + decision(program, client, known)
+
+
+def decision(program: str, client: str, known: Rules | None = None) -> str:
+    """Shell text that runs the real program where the call surely stays inside, and CLIENT with its words otherwise."""
+    known = known or rules.load()
+    looked_for = " | ".join(triggers(program, known))
+    text = ""
+    if files := inside.FILES.get(program):
+        text += _FILES.format(files=" ".join(f'"{file}"' for file in files), client=client)
+    if found := inside.beginnings(program, known):
+        if found.hidden:
+            text += _HIDDEN.format(hidden="|".join(found.hidden), client=client)
+        firsts = (
+            ("|".join(found.values), "skip=:"),
+            ("--?*=*", ""),
+            ("|".join(found.mixed), "first=$word"),
+            ("*[!A-Za-z0-9_:-]*|-*", "break"),
+            ("|".join(found.inside), 'exec "$real" "$@"'),
+        )
+        text += _BEGINNING.format(
+            firsts="\n".join(f"                {each}) {then} ;;" for each, then in firsts if each),
+            outside="|".join(["*:", "*:-*", *found.outside]),
+        )
+    if looked_for == "*":
+        return f'{text}{client} "$@"\n'
+    if program == "curl":
+        return text + _CURL_METHOD.format(triggers=looked_for, client=client)
     if program in aliases.COMMANDS:
-        head += _FIRST_WORD.format(
+        text += _FIRST_WORD.format(
             values="|".join(sorted(aliases.VALUES[program])),
             commands="|".join(sorted(aliases.COMMANDS[program])),
             client=client,
         )
     return (
-        f"{head}for word do\n"
+        f"{text}for word do\n"
         f"    case $word in\n"
-        f'        {" | ".join(looked_for)}) {client} "$@" ;;\n'
+        f'        {looked_for}) {client} "$@" ;;\n'
         f"    esac\n"
         f"done\n"
         f'exec "$real" "$@"\n'

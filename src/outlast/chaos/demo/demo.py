@@ -31,7 +31,7 @@ class SeenByWitness:
     """The world's view of one agent: its acts from the witness, its questions from the model's own log."""
 
     acts: Counter[str]
-    asked: int
+    model_calls: int
 
 
 def play(say: Say, *, pace_s: float) -> bool:
@@ -50,17 +50,17 @@ def play(say: Say, *, pace_s: float) -> bool:
     say("")
     for line in _counted(ours, theirs):
         say(line)
-    return _as_told(ours, theirs)
+    return _came_true(ours, theirs)
 
 
-def _as_told(ours: SeenByWitness, theirs: SeenByWitness) -> bool:
+def _came_true(ours: SeenByWitness, theirs: SeenByWitness) -> bool:
     once = Counter(dict.fromkeys(ACTS, 1))
     return (ours, theirs) == (SeenByWitness(once, 3), SeenByWitness(once + Counter({COMMENT: 1}), 4))
 
 
 def _counted(ours: SeenByWitness, theirs: SeenByWitness) -> list[str]:
     rows = [(f"{act}s" if act != "close" else "closings", ours.acts[act], theirs.acts[act]) for act in ACTS]
-    rows.append(("model asked", ours.asked, theirs.asked))
+    rows.append(("model asked", ours.model_calls, theirs.model_calls))
     found = ["What the world saw   with outlast   without"]
     return found + [f"  {what:<18} {mine:>12}   {others:>7}" for what, mine, others in rows]
 

@@ -122,7 +122,7 @@ class UnderOutlast:
     async def through_async(
         self, run: outlast.AsyncRun, beat: outlast.AsyncBeat, here: Here, body: Body, value: object = None
     ) -> Any:
-        """The same, awaited."""
+        """Do the task through the async API."""
         played = BodyRun(body, value)
         while played.op is not None:
             try:

@@ -26,7 +26,7 @@ SECOND_KILL_WITHIN = 24
 QUICK_KILLS = {"prompt": 2, "act-then-save": 2, "outlast": 6}
 PARTS = {"outlast": 3}  # long units are split so that all workers end together
 COLD_STARTS, COLD_STARTS_QUICK = 6, 2
-FAILURES_KEPT = 50
+FAILURES_MAX = 50
 MEMORY, MEMORY_BYTES_MIN = Path("/dev/shm"), 256 << 20
 NAIVE = ("prompt", "act-then-save")
 
@@ -57,7 +57,7 @@ class Row:
     beats_lost: int = 0
     beats_lost_max: int = 0
     paid_twice: int = 0
-    asked_again: int = 0
+    decisions_repeated: int = 0
     cold_start_ms: list[float] = field(default_factory=list)
 
     def add(self, trial: Trial) -> None:
@@ -70,7 +70,7 @@ class Row:
         self.beats_lost += trial.beats_lost
         self.beats_lost_max = max(self.beats_lost_max, trial.beats_lost)
         self.paid_twice += trial.paid_twice
-        self.asked_again += trial.asked_again
+        self.decisions_repeated += trial.decisions_repeated
 
 
 @dataclass(slots=True)
@@ -186,7 +186,7 @@ def _take(report: Report, trial: Trial) -> None:
             report.examples.setdefault(trial.design, trial)
     elif trial.wrong or trial.beats_lost or trial.paid_twice or trial.unstopped:
         report.failed += 1
-        if len(report.failures) < FAILURES_KEPT:
+        if len(report.failures) < FAILURES_MAX:
             report.failures.append(trial)
 
 

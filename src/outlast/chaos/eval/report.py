@@ -31,7 +31,7 @@ def _cells(row: Row) -> list[str]:
     numbers = (row.duplicates, row.lost, row.in_doubt)
     return [
         row.design, f"{row.trials:,}", share, *(f"{number:,}" for number in numbers),
-        f"{row.beats_lost:,} ({row.beats_lost_max})", f"{row.paid_twice:,}", f"{row.asked_again:,}", _cold(row),
+        f"{row.beats_lost:,} ({row.beats_lost_max})", f"{row.paid_twice:,}", f"{row.decisions_repeated:,}", _cold(row),
     ]  # fmt: skip
 
 
@@ -59,8 +59,8 @@ def failure(trial: Trial, seed: int) -> str:
     wrong += [f"{trial.paid_twice} answers paid twice"] if trial.paid_twice else []
     wrong += ["killed inside a blind act, but did not stop in doubt"] if trial.unstopped else []
     at = ", then ".join(trial.at) or "never"
-    told = "; ".join(text.strip().splitlines()[-1] for text in wrong)
-    return f"{trial.replay} (killed at {at}): {told}; replay: outlast chaos eval --replay {trial.replay} --seed {seed}"
+    reasons = "; ".join(text.strip().splitlines()[-1] for text in wrong)
+    return f"{trial.replay} (killed at {at}): {reasons}; replay: outlast chaos eval --replay {trial.replay} --seed {seed}"
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _row(row: Row) -> dict[str, Any]:
         "beats_lost": row.beats_lost,
         "beats_lost_max": row.beats_lost_max,
         "decisions_paid_twice": row.paid_twice,
-        "decisions_asked_again": row.asked_again,
+        "decisions_asked_again": row.decisions_repeated,
         "cold_start_ms_median": None if middle is None else round(middle, 1),
         "cold_start_ms_max": round(max(row.cold_start_ms), 1) if row.cold_start_ms else None,
     }

@@ -44,7 +44,7 @@ class Trial:
     unstopped: int = 0  # killed inside an act that nobody can ask about, but did not stop in doubt
     beats_lost: int = 0
     paid_twice: int = 0
-    asked_again: int = 0
+    decisions_repeated: int = 0
     instants: tuple[str, ...] = ()  # met by attempts that were not killed
 
     @property
@@ -212,7 +212,7 @@ class Bench:
                 time.sleep(Timing.current().unsure_wait_s)
         deadline = time.monotonic() + Timing.current().quiet_limit_s
         while len(self._log(setting)) < sent.total() and time.monotonic() < deadline:
-            time.sleep(0.001)
+            time.sleep(Timing.current().quiet_look_s)
 
     # -- what the world saw --------------------------------------------------------------------------------------
 
@@ -258,12 +258,12 @@ def _plain(value: dict[str, Any], identities: dict[int, str]) -> dict[str, Any]:
     A decision whose wordings differ within one trial keeps its numbers, so that it does not equal the twin.
     """
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    asked: dict[str, set[str]] = {}
+    takes: dict[str, set[str]] = {}
     for take, decision, number in _TAG.findall(text):
-        asked.setdefault(decision, set()).update((take, number))
+        takes.setdefault(decision, set()).update((take, number))
 
     def wording(match: re.Match[str]) -> str:
-        return f"⟨{match[2]}⟩" if len(asked[match[2]]) == 1 else match[0]
+        return f"⟨{match[2]}⟩" if len(takes[match[2]]) == 1 else match[0]
 
     text = _TAG.sub(wording, text)
     text = _URL.sub(lambda match: f"world:{identities.get(int(match[1]), 'nowhere')}", text)
@@ -316,14 +316,14 @@ def _beats_lost(notes: list[list[str]]) -> int:
 
 def _paid(setting: Setting, journal: dict[str, Any]) -> dict[str, int]:
     """Answers asked for more than once: after they were recorded (paid twice), or never recorded (asked again)."""
-    asked = Counter(line[0] for line in lines(setting.folder / "model.jsonl"))
-    extra = sum(times - 1 for times in asked.values())
+    counts = Counter(line[0] for line in lines(setting.folder / "model.jsonl"))
+    extra = sum(times - 1 for times in counts.values())
     if setting.design != "outlast":
         unseen = lines(setting.folder / "kills.jsonl").count("model.answered")
-        return {"paid_twice": max(0, extra - unseen), "asked_again": min(extra, unseen)}
+        return {"paid_twice": max(0, extra - unseen), "decisions_repeated": min(extra, unseen)}
     recorded = _recorded_answers(setting.folder / "journal.json")
-    twice = sum(times - recorded.get(decision, 1) for decision, times in asked.items())
-    return {"paid_twice": twice, "asked_again": extra - twice}
+    twice = sum(times - recorded.get(decision, 1) for decision, times in counts.items())
+    return {"paid_twice": twice, "decisions_repeated": extra - twice}
 
 
 def _recorded_answers(path: Path) -> dict[str, int]:

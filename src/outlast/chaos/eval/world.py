@@ -67,9 +67,9 @@ def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def tag(decision: str, asked: int) -> str:
+def tag(decision: str, take: int) -> str:
     """The mark that an answer carries wherever it goes."""
-    return f"⟨{decision}#{asked}⟩"
+    return f"⟨{decision}#{take}⟩"
 
 
 class World:
@@ -106,14 +106,14 @@ class World:
     def ask(self, decision: str, about: str, size: int = 0, context: str = "") -> str:
         """The scripted model: the same question gets the same answer, worded differently each time."""
         log = self.folder / "model.jsonl"
-        asked = 1 + sum(line[0] == decision for line in lines(log))
-        append_line(log, [decision, asked, len(context)], sync=True)
-        words = f"{about}: done with care, take {asked}. {tag(decision, asked)}"
+        take = 1 + sum(line[0] == decision for line in lines(log))
+        append_line(log, [decision, take, len(context)], sync=True)
+        words = f"{about}: done with care, take {take}. {tag(decision, take)}"
         self.mark("model.answered")
         return words.rjust(size, "·")
 
     def ask_priced(self, decision: str, about: str, size: int = 0, context: str = "") -> outlast.Answer[str]:
-        """The same, with its cost."""
+        """Ask the scripted model; return the answer and its cost."""
         answer = self.ask(decision, about, size, context)
         return outlast.Answer(answer, outlast.Usage(input=len(context) // 4, output=len(answer) // 4))
 

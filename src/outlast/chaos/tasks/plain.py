@@ -265,7 +265,7 @@ def _fan_out(here: Here) -> Body:
     return [outcome["url"] for outcome in outcomes]
 
 
-def _mail_digest(here: Here) -> Body:
+def _email_digest(here: Here) -> Body:
     digest = yield Ask("digest", f"news of {here.step}")
     yield Do("mail", "blind", digest)
     yield Do("archive", "probed", {"day": here.step, "digest": digest})
@@ -356,7 +356,9 @@ PLAIN: tuple[Task, ...] = (
         invariants=("grep -q intact guarded.txt",),
     ),
     _task("fan-out", "three effects at once", _fan_out, ["all", "more"], style="async"),
-    _task("mail-digest", "notifications with an archive", _mail_digest, ["monday", "tuesday"], style="drive"),
+    _task(
+        "mail-digest", "notifications with an archive", _email_digest, ["monday", "tuesday"], style="drive"
+    ),
     _task("translate", "edits and commits, async", _translate, ["de", "fr", "pl"], style="async drive"),
     _task("vote", "a vote cannot be taken back", _vote, ["name", "logo"], budget="beats=10", style="async"),
 )

@@ -86,10 +86,10 @@ class Client:
     ) -> dict[str, Any]:
         """Do something to the world. Raises Refused (not done), Unanswered or ServerError (unknown)."""
         headers = {"Idempotency-Key": key, "Witness-Id": identity}
-        asked = {"body": body, "marker": marker}
+        document = {"body": body, "marker": marker}
         path = f"/act/{cls}/{quote(name, safe='')}"
         result: dict[str, Any] = self._call(
-            "POST", path, asked, headers=headers, timeout_s=timeout_s, on_sent=self._on_sent
+            "POST", path, document, headers=headers, timeout_s=timeout_s, on_sent=self._on_sent
         )
         return result
 
@@ -116,8 +116,8 @@ class Client:
 
         `late_ms=None` holds the late ones until `release`, so that no test has to guess a time.
         """
-        asked = {"mode": mode, "times": times, "match": match, "cls": cls, "late_ms": late_ms}
-        self._call("POST", "/faults", asked)
+        document = {"mode": mode, "times": times, "match": match, "cls": cls, "late_ms": late_ms}
+        self._call("POST", "/faults", document)
 
     def release(self) -> None:
         """Let every late one continue."""

@@ -298,9 +298,13 @@ class Server:
             case _:
                 return 404, {"error": f"no such place: {request.method} {request.path}"}
 
-    def _set_fault(self, asked: dict[str, Any]) -> _Reply:
+    def _set_fault(self, document: dict[str, Any]) -> _Reply:
         fault = _Fault(
-            asked["mode"], asked.get("times", 1), asked.get("match"), asked.get("cls"), asked.get("late_ms")
+            document["mode"],
+            document.get("times", 1),
+            document.get("match"),
+            document.get("cls"),
+            document.get("late_ms"),
         )
         with self._faults_lock:
             self._faults.append(fault)
@@ -311,8 +315,8 @@ class Server:
             return next((fault for fault in self._faults if fault.takes(cls, name)), None)
 
     def _act(self, cls: str, name: str, request: _Request) -> _Reply | None:
-        asked = _document(request.body or b"{}")
-        body, marker = asked.get("body"), asked.get("marker")
+        document = _document(request.body or b"{}")
+        body, marker = document.get("body"), document.get("marker")
         identity = request.headers.get("witness-id") or marker or json.dumps(body, sort_keys=True)
         act = _Act(self._world, cls, name, identity, request.headers.get("idempotency-key"), marker, body)
         fault = self._next_fault(cls, name)

@@ -222,14 +222,14 @@ def spent_words(unit: Unit, spent: Spent) -> str:
 def _say_course(found: Ledger) -> None:
     """When and why it was warned, told to wrap up, given more, and saved."""
     now = ledger.now()
-    told = [(each.at, each.beat, "warned", each.text) for each in found.warnings]
-    told += [(each.at, each.beat, "limit", each.text) for each in found.changes]
-    told += [
+    entries = [(each.at, each.beat, "warned", each.text) for each in found.warnings]
+    entries += [(each.at, each.beat, "limit", each.text) for each in found.changes]
+    entries += [
         (each.at, each.beat, f"{each.kind} save", f"{each.commit[:7]} {each.reason}") for each in found.saves
     ]
     rows = [
         [clock(at, now), f"beat {beat:,}", what, short(text, 120)]
-        for at, beat, what, text in sorted(told, key=lambda each: each[0])
+        for at, beat, what, text in sorted(entries, key=lambda each: each[0])
     ]
     if rows:
         say()

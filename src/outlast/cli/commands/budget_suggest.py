@@ -34,17 +34,17 @@ SURE: dict[forecast.Sureness, str] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of both, for the parser that knows the words `suggest` and `share`."""
-    asked = parser.add_argument_group("suggest: predict what a run will need, from the runs of this store")
-    asked.add_argument("--goal", metavar="TEXT", help="the goal of the run")
-    asked.add_argument(
+    group = parser.add_argument_group("suggest: predict what a run will need, from the runs of this store")
+    group.add_argument("--goal", metavar="TEXT", help="the goal of the run")
+    group.add_argument(
         "--plan", metavar="N|FILE", help="number of steps, or a file with one step per line or JSON"
     )
-    asked.add_argument("--agent", metavar="NAME", help="the agent that will do it, like claude")
-    asked.add_argument("--model", metavar="NAME", help="the model that the agent will use")
-    asked.add_argument(
+    group.add_argument("--agent", metavar="NAME", help="the agent that will do it, like claude")
+    group.add_argument("--model", metavar="NAME", help="the model that the agent will use")
+    group.add_argument(
         "--file", metavar="PATH", action="append", help="a file that it will change; repeatable"
     )
-    asked.add_argument(
+    group.add_argument(
         "--measure", action="store_true", help="print how good the predictions for this store are"
     )
     shared = parser.add_argument_group("share: split one budget among the runs that wait")
@@ -242,9 +242,9 @@ def share(arguments: argparse.Namespace) -> int:
         messages.say_json(ShareResult(**fields, applied=arguments.yes))
         return 0
     _say_split(made, stands)
-    asked = {outcome.run for outcome in outcomes if outcome.asked}
-    if asked:
-        messages.tell(f"{len(asked)} of them are running and get it at their next beat")
+    running = {outcome.run for outcome in outcomes if outcome.in_inbox}
+    if running:
+        messages.tell(f"{len(running)} of them are running and get it at their next beat")
     if not arguments.yes:
         messages.tell("nothing was changed; add --yes to set these limits")
     return 0

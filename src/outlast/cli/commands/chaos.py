@@ -142,7 +142,7 @@ def _tell_trial(trial: "Trial") -> None:
         say(f"  wrong: {safe(text)}")
     say(
         f"  done twice {trial.duplicates}, lost {trial.lost}, beats lost {trial.beats_lost}, "
-        f"paid twice {trial.paid_twice}, asked again {trial.asked_again}"
+        f"paid twice {trial.paid_twice}, asked again {trial.decisions_repeated}"
     )
     say("  survived" if trial.survived else "  did not survive")
 

@@ -11,7 +11,7 @@ from outlast.errors import UsageError
 from outlast.operations.saves.find import SHORT_CHARS, Saves
 from outlast.store.protocol import Summary
 from outlast.supervisor.worktree import remove
-from outlast.supervisor.worktree.remove import Cleared, KeptFile
+from outlast.supervisor.worktree.remove import Cleared, UnsavedFile
 
 LISTED = 20
 
@@ -45,14 +45,14 @@ def clean(arguments: argparse.Namespace) -> int:
     """`outlast clean`"""
     options = remove.Options(dry_run=arguments.dry_run, ignored=arguments.ignored)
     with store_option.opened(arguments) as store:
-        desk = Saves(store.local, store, store_option.project(arguments, store), None)
+        saves = Saves(store.local, store, store_option.project(arguments, store), None)
         try:
-            run = desk.run_called(scrub(arguments.run)) if arguments.run is not None else None
-            common = _common(desk, run)
+            run = saves.run_called(scrub(arguments.run)) if arguments.run is not None else None
+            common = _common(saves, run)
             with working("cleaning"):
-                found = remove.clear(desk, common, run, options)
+                found = remove.clear(saves, common, run, options)
         finally:
-            desk.close()
+            saves.close()
     if run is not None and not found:
         raise UsageError(
             f"run {run.run} of task {run.task} has no worktree that outlast made",
@@ -65,11 +65,11 @@ def clean(arguments: argparse.Namespace) -> int:
     return 0 if all(each.removed for each in found) else 1
 
 
-def _common(desk: Saves, run: Summary | None) -> Path:
+def _common(saves: Saves, run: Summary | None) -> Path:
     """The git folder whose worktrees are meant: that of the run's workspace while it is there, else of the project."""
     if run is not None and run.state.workspace and Path(run.state.workspace).is_dir():
-        return desk.saver_of(run).repo().common_dir
-    return Path(run.project if run is not None else desk.project)
+        return saves.saver_of(run).repo().common_dir
+    return Path(run.project if run is not None else saves.project)
 
 
 def _say(found: list[Cleared], *, dry_run: bool) -> None:
@@ -80,13 +80,13 @@ def _say(found: list[Cleared], *, dry_run: bool) -> None:
             messages.say(f"{word}  {messages.safe(each.folder)}   branch {messages.safe(each.branch)}{save}")
         else:
             messages.say(f"kept     {messages.safe(each.folder)}   {messages.safe(each.why)}")
-        _tell(each.kept)
+        _tell(each.unsaved)
         _tell(each.ignored)
     if not found:
         messages.tell("outlast has made no worktree here")
 
 
-def _tell(files: tuple[KeptFile, ...]) -> None:
+def _tell(files: tuple[UnsavedFile, ...]) -> None:
     for each in files[:LISTED]:
         messages.tell(f"  {each.path} ({each.why}, {each.size:,} bytes)")
     if len(files) > LISTED:

@@ -144,7 +144,7 @@ def _fish(commands: list[_Words]) -> Iterator[str]:
         for option in each.options:
             yield f"complete -c outlast {here} -l {option[2:]}"
         if each.takes_run:
-            asked = "(outlast __complete -- (commandline -ct) 2>/dev/null)"
-            yield f"complete -c outlast {here} -f -a '{asked}'"
+            runs = "(outlast __complete -- (commandline -ct) 2>/dev/null)"
+            yield f"complete -c outlast {here} -f -a '{runs}'"
         if each.choices:
             yield f"complete -c outlast {here} -f -a '{' '.join(each.choices)}'"

@@ -110,12 +110,12 @@ def _vaults(arguments: argparse.Namespace) -> None:
         found = vaults.listed(local)
         _answer(arguments, found, [_line(each) for each in found])
     else:
-        with working("moving saves"):
-            moved = vaults.move_saves(local, dry_run=arguments.dry_run)
+        with store_option.opened(arguments) as store, working("moving saves"):
+            moved = vaults.move_saves(local, vaults.known_runs(store), dry_run=arguments.dry_run)
         would = "would move" if arguments.dry_run else "moved"
         lines = [
             f"could not move the saves in {each.repository}: {each.failed}" if each.failed
-            else f"{would} {each.refs:,} refs of saves from {each.repository} to {each.vault}"
+            else f"{would} {each.refs:,} refs of saves from {each.repository} to {each.vault}{_left(each)}"
             for each in moved
         ]  # fmt: skip
         _answer(arguments, moved, lines or ["no saves of earlier versions were found"])
@@ -127,6 +127,10 @@ def _answer(arguments: argparse.Namespace, found: object, lines: list[str]) -> N
         return
     for line in lines:
         messages.say(messages.safe(line))
+
+
+def _left(moved: vaults.Moved) -> str:
+    return f"; {moved.left:,} of runs that this store does not know stay there" if moved.left else ""
 
 
 def _of(vault: vaults.Vault) -> str:
@@ -146,7 +150,7 @@ def _tell_thinned(thinned: saves.Thinned, *, dry_run: bool) -> None:
     take, before = ("would take about", "now") if dry_run else ("take", "before")
     for each in thinned.runs:
         name = f"{each.run} of task {each.task}" if each.task else each.run
-        left = f"; kept: {each.kept[:12]}" if each.kept else ""
+        left = f"; kept: {each.anchor[:12]}" if each.anchor else ""
         messages.tell(
             f"saves of {name} in {each.repository}: {each.removed:,} {would} ({_WHY[each.why]}){left}"
         )
@@ -162,12 +166,12 @@ def _tell_thinned(thinned: saves.Thinned, *, dry_run: bool) -> None:
             )
     for folder, why in thinned.failed:
         messages.tell(f"could not look at the saves in {folder}: {why}")
-    for kept in thinned.secrets:
-        if kept.failed:
-            messages.tell(f"kept the secrets of {kept.workspace}: {kept.failed}")
+    for cleared in thinned.secrets:
+        if cleared.failed:
+            messages.tell(f"kept the secrets of {cleared.workspace}: {cleared.failed}")
         else:
             messages.tell(
-                f"secrets of {kept.workspace} that no save names: {kept.removed:,} {would}, {kept.bytes:,} bytes"
+                f"secrets of {cleared.workspace} that no save names: {cleared.removed:,} {would}, {cleared.bytes:,} bytes"
             )
 
 

@@ -241,19 +241,19 @@ def _cells(row: ReportRow) -> list[str]:
     did = ", ".join(
         [count_of(row.beats_since, "beat"), *_spent(row.tokens, row.cost_microusd, row.estimated)]
     )
-    told = messages.pasteable(f"`{row.command}`").strip("`") if row.command else ""
-    asked = request_words.told(row.pending, row.asks)
-    told_why = "; ".join(
-        filter(None, (*asked, messages.local(dashboard_report.why_words(row.why, row.status))))
+    command = messages.pasteable(f"`{row.command}`").strip("`") if row.command else ""
+    waiting = request_words.pending_clauses(row.pending, row.asks)
+    reasons = "; ".join(
+        filter(None, (*waiting, messages.local(dashboard_report.why_words(row.why, row.status))))
     )
-    why = short(told_why or row.goal, 100)
+    why = short(reasons or row.goal, 100)
     return [
         _name(row),
         row.run,
         words(row.standing or row.status),
         did,
         saved,
-        f"{why}{'   ' if told and why else ''}{told}",
+        f"{why}{'   ' if command and why else ''}{command}",
     ]
 
 

@@ -162,7 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.base is not None and arguments.worktree is None:
         raise UsageError("--base needs --worktree", hint="add --worktree, or leave --base out")
-    asked = start.RunRequest(
+    request = start.RunRequest(
         words=tuple(arguments.rest), task=arguments.task or "", issue=arguments.issue or "", goal=arguments.goal,
         done=_commands(arguments.done), invariants=_commands(arguments.invariant), budget=_commands(arguments.budget),
         until=arguments.until, reserve=arguments.reserve,
@@ -172,12 +172,12 @@ def run(arguments: argparse.Namespace) -> int:
         again=arguments.again, moved=arguments.moved, plain=arguments.plain, guard=arguments.guard, accept_unknown=arguments.accept_unknown, gateway=arguments.gateway,
         headless=arguments.headless or arguments.detach, as_step=arguments.as_step,
     )  # fmt: skip
-    start.check(asked)
+    start.check(request)
     if arguments.worktree is not None:
         folder, setup = _worktree(arguments)
-        asked = msgspec.structs.replace(asked, workspace=str(folder), cwd=str(folder), setup=setup)
+        request = msgspec.structs.replace(request, workspace=str(folder), cwd=str(folder), setup=setup)
     try:
-        return start.start(asked, to_guardian(), Person(say))
+        return start.start(request, to_guardian(), Person(say))
     except RunHeld as error:
         name = store_option.typed(arguments.task or error.name, error.name)
         error.hint = f"`outlast output {name} -f` shows what it prints; wait for it, or stop it with `outlast kill {name}`"

@@ -30,7 +30,7 @@ from outlast.workspace import new_folder
 from outlast.workspace.repo import workspace_around
 from outlast.workspace.restore import unsaved_files
 from outlast.workspace.restore.restore import Options
-from outlast.workspace.rules import kind_kept_apart
+from outlast.workspace.rules import apart_kind
 from outlast.workspace.types import LeftOut, raw, text
 
 LISTED_MAX = 20
@@ -171,17 +171,17 @@ def _folder(given: str) -> Path:
 
 
 @contextlib.contextmanager
-def _desk(arguments: argparse.Namespace) -> Iterator[Saves]:
+def _saves_here(arguments: argparse.Namespace) -> Iterator[Saves]:
     """The saves of the workspace. They need no store."""
     _refuse_nowhere()
     place = store_option.location(arguments)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(store_option.opened(arguments)) if place.exists() else None
-        desk = Saves(
+        all_saves = Saves(
             place.local, store, store_option.project(arguments, store), getattr(arguments, "workspace", None)
         )
-        stack.callback(desk.close)
-        yield desk
+        stack.callback(all_saves.close)
+        yield all_saves
 
 
 def _refuse_nowhere() -> None:
@@ -199,9 +199,9 @@ def _refuse_nowhere() -> None:
 
 def save(arguments: argparse.Namespace) -> None:
     """`outlast save`"""
-    with _desk(arguments) as desk, working(f"saving {desk.folder}"):
-        branch = arguments.branch or settings.load(desk.folder)["save_branch"]
-        made = desk.save(scrub(arguments.message), branch=branch)
+    with _saves_here(arguments) as all_saves, working(f"saving {all_saves.folder}"):
+        branch = arguments.branch or settings.load(all_saves.folder)["save_branch"]
+        made = all_saves.save(scrub(arguments.message), branch=branch)
     if arguments.json:
         messages.say_json(made)
         return
@@ -238,7 +238,7 @@ def _tell_left_out(left_out: Sequence[LeftOut]) -> None:
         messages.tell(f"left out: {left.path} ({left.why}{size})")
     if len(left_out) > LISTED_MAX:
         messages.tell(f"  … and {len(left_out) - LISTED_MAX} more; --json lists all")
-    if any(kind_kept_apart(left.why) for left in left_out):
+    if any(apart_kind(left.why) for left in left_out):
         messages.tell(
             "if that is no key: `[save] not_secret` in outlast.toml names files that are no secrets"
         )
@@ -251,12 +251,12 @@ def saves(arguments: argparse.Namespace) -> None:
     """`outlast saves`"""
     if arguments.last is not None and arguments.last < 1:
         raise UsageError(f"--last must be 1 or more, got {arguments.last}", hint="like --last 20")
-    with _desk(arguments) as desk, working("reading saves"):
-        run = desk.run_called(scrub(arguments.run)) if arguments.run is not None else None
+    with _saves_here(arguments) as all_saves, working("reading saves"):
+        run = all_saves.run_called(scrub(arguments.run)) if arguments.run is not None else None
         last = arguments.last or (None if arguments.json else LAST)
         found: list[Point] = []
         more = False
-        for point in desk.listed(run):
+        for point in all_saves.listed(run):
             if last is not None and len(found) == last:
                 more = True
                 break
@@ -267,7 +267,7 @@ def saves(arguments: argparse.Namespace) -> None:
     for line in messages.table(_rows(found)):
         say(line)
     if not found:
-        messages.tell("no saves" if run is not None else f"no saves in {desk.folder}")
+        messages.tell("no saves" if run is not None else f"no saves in {all_saves.folder}")
     if more:
         messages.tell(f"these are the newest {last}; --last N lists more")
 
@@ -287,7 +287,7 @@ def _left_out(point: Point) -> str:
     """How many files the save does not hold, and which."""
     if not point.left_out:
         return "-"
-    names = [f"{each.path}{_kind(kind_kept_apart(each.why))}" for each in point.left_out]
+    names = [f"{each.path}{_kind(apart_kind(each.why))}" for each in point.left_out]
     return short(f"{len(names):,}: {', '.join(names)}", 40)
 
 
@@ -301,10 +301,10 @@ def _kind(kind: str | None) -> str:
 
 def diff(arguments: argparse.Namespace) -> None:
     """`outlast diff`"""
-    with _desk(arguments) as desk:
+    with _saves_here(arguments) as all_saves:
         with working("comparing"):
-            old = desk.find(scrub(arguments.save))
-            new = desk.find(scrub(arguments.other)) if arguments.other is not None else None
+            old = all_saves.find(scrub(arguments.save))
+            new = all_saves.find(scrub(arguments.other)) if arguments.other is not None else None
             if new is None and not old.saver.folder.is_dir():
                 raise WorkspaceRefused(
                     f"the workspace {old.saver.folder} is gone, so there is nothing to compare with",
@@ -340,20 +340,20 @@ def restore(arguments: argparse.Namespace) -> None:
     """`outlast restore`"""
     options = Options(force=arguments.force, dry_run=arguments.dry_run, with_secrets=arguments.with_secrets)
     outcome: ActOutcome | None = None
-    with _desk(arguments) as desk:
-        found = desk.find(scrub(arguments.save))
-        with working(f"restoring {found.held.commit[:SHORT_CHARS]}"), _told_if_interrupted():
+    with _saves_here(arguments) as all_saves:
+        found = all_saves.find(scrub(arguments.save))
+        with working(f"restoring {found.held.commit[:SHORT_CHARS]}"), _explaining_interruption():
             if arguments.to is not None:
-                done, outcome = _restore_to(arguments, desk, found)
+                done, outcome = _restore_to(arguments, all_saves, found)
             else:
-                done = saves_restore.restore(desk, found, options)
+                done = saves_restore.restore(all_saves, found, options)
         here = unsaved_files.secrets_here(found.saver, found.held)
-        line = _fork_line(desk, found)
+        line = _fork_line(all_saves, found)
     if arguments.json:
         messages.say_json(done)
         return
-    apart = {kept.path: kept.path in here for kept in found.held.meta.secrets}
-    kinds = {left.path: _kind(kind_kept_apart(left.why)) for left in found.held.meta.left_out}
+    apart = {secret.path: secret.path in here for secret in found.held.meta.secrets}
+    kinds = {left.path: _kind(apart_kind(left.why)) for left in found.held.meta.left_out}
     _say_brought(done, apart, kinds, options)
     if outcome is not None:
         messages.tell_outcome(outcome)
@@ -361,19 +361,19 @@ def restore(arguments: argparse.Namespace) -> None:
         messages.tell(f"the journal of the run is unchanged; to go on from there: {line}")
 
 
-def _fork_line(desk: Saves, found: Found) -> str:
+def _fork_line(all_saves: Saves, found: Found) -> str:
     """The command that makes a run that goes on from a save; nothing if the save is of no run."""
-    if found.run is None or desk.store is None:
+    if found.run is None or all_saves.store is None:
         return ""
-    return forks.how(desk.store, found.run, found.held.meta.beat if found.beat is None else found.beat)
+    return forks.how(all_saves.store, found.run, found.held.meta.beat if found.beat is None else found.beat)
 
 
 def _restore_to(
-    arguments: argparse.Namespace, desk: Saves, found: Found
+    arguments: argparse.Namespace, all_saves: Saves, found: Found
 ) -> tuple[saves_restore.Restored, ActOutcome | None]:
     """Restore into a new folder; say what was or would be written."""
     plan = act_restore.plan(
-        desk.store, found, new_folder.place(arguments.to), state=desk.local.folder, with_secrets=arguments.with_secrets
+        all_saves.store, found, new_folder.place(arguments.to), state=all_saves.local.folder, with_secrets=arguments.with_secrets
     )  # fmt: skip
     if arguments.dry_run:
         if not arguments.json:
@@ -385,7 +385,7 @@ def _restore_to(
 
 
 @contextlib.contextmanager
-def _told_if_interrupted() -> Iterator[None]:
+def _explaining_interruption() -> Iterator[None]:
     """Ctrl-C ends a command silently, unless something is left half done: then say what."""
     try:
         yield
@@ -450,9 +450,9 @@ def bisect(arguments: argparse.Namespace) -> int:
         step = f" ({short(probe.step, 40)})" if probe.step else ""
         messages.tell(f"beat {probe.beat}{step}: {probe.verdict}, exit code {probe.exit_code}")
 
-    with _desk(arguments) as desk:
-        run = desk.run_called(scrub(arguments.run))
-        done = operations_bisect.bisect(desk, run, command, tell)
+    with _saves_here(arguments) as all_saves:
+        run = all_saves.run_called(scrub(arguments.run))
+        done = operations_bisect.bisect(all_saves, run, command, tell)
     if arguments.json:
         messages.say_json(done)
     else:

@@ -149,7 +149,7 @@ def _listed(store: Store, summary: Summary, pending: tuple[PendingRequest, ...])
         return line
     stands = standing.of(store, summary, line.status)
     _, why, _ = judged(find.children_in(store), summary.state, stands, datetime.now(UTC))
-    why = "; ".join(filter(None, (*request_words.told(pending), why)))
+    why = "; ".join(filter(None, (*request_words.pending_clauses(pending), why)))
     return msgspec.structs.replace(line, standing=stands.word, needs=stands.need, why=why, pending=pending)
 
 
@@ -216,7 +216,7 @@ def lines(store: Store, summary: Summary, shown: show.Shown, waits: int) -> Iter
 
 
 def pending_of(store: Store, summary: Summary) -> tuple[PendingRequest, ...]:
-    """What was asked of a run, or of its root, and not taken in yet."""
+    """The requests to a run or its root that wait to be taken in."""
     return tuple(map(request_words.pending, store.inbox.pending(summary.root)))
 
 
@@ -267,9 +267,9 @@ def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[st
     if shown.asks:
         yield f"asks     for more budget, from inside; to grant it: outlast budget {shown.run} {safe(shown.asks)}"
     for each in shown.pending:
-        [told] = request_words.told([each])
+        [clause] = request_words.pending_clauses([each])
         when = f"at {clock(each.at)}; {request_words.taken_in(shown.status)}"
-        yield f"asked    {safe(told.removeprefix('asked '))} {when}"
+        yield f"asked    {safe(clause.removeprefix('asked '))} {when}"
     if stands.word not in _PLAIN:
         says = stands.says if stands.word == "not_started" else MEANINGS[stands.word]
         yield f"stands   {words(stands.word)}: {says}"

@@ -11,6 +11,7 @@ from outlast.inspect import find
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.attempt import state_file
 from outlast.supervisor.launch import last_launch
+from outlast.workspace import repo
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -55,6 +56,6 @@ def _meant(arguments: argparse.Namespace, store: Store) -> Summary:
 def _active(store: Store, summary: Summary) -> state_file.ActiveState:
     head = summary.state
     launch = last_launch.launch_of(store, summary)
-    branch = state_file.branch_in(Path(head.workspace)) if head.workspace else ""
+    branch = repo.branch_in(Path(head.workspace)) if head.workspace else ""
     status = find.shown_status(store, head, summary.root)
     return state_file.of(head, status, issue=launch.issue if launch is not None else "", branch=branch)

@@ -149,7 +149,7 @@ def attach(arguments: argparse.Namespace) -> None:
     joined = script_attach.join(
         arguments.pid, arguments.script, store=arguments.store, project=arguments.project
     )
-    for text in joined.said:
+    for text in joined.words:
         messages.tell(f"outlast: {text}")
     welcome, lines = joined.welcome, []
     found = joined.variables | welcome.names | {"RECOVERED_TASK_ID": welcome.recovered}

@@ -79,9 +79,9 @@ def _say(overview: Overview) -> None:
     blocks = _shows_blocks()
     made = [columns.cells(row, overview.at, blocks=blocks) for row in overview.rows]
     for cells, row in zip(made, overview.rows, strict=True):
-        told = columns.helps(row)
+        help_line = columns.helps(row)
         why = messages.short(cells["WHY"], 100)
-        cells["WHY"] = f"{why}{'   ' if why and told else ''}{told}"
+        cells["WHY"] = f"{why}{'   ' if why and help_line else ''}{help_line}"
     titles, *lines = columns.table(made)
     say(titles)
     before = ""
@@ -100,13 +100,13 @@ def headline(overview: Overview) -> str:
     counts = {count.name: count.runs for count in overview.all_whats}
     counts |= {"stuck": overview.stuck, "idle": overview.idle}
     kinds = ("running", "stuck", "idle", "stopped", "done")
-    told = [f"{counts[kind]:,} {kind}" for kind in kinds if counts.get(kind)]
+    counted = [f"{counts[kind]:,} {kind}" for kind in kinds if counts.get(kind)]
     spent = overview.all_spent or overview.spent
     amounts = [
         *([f"{spent.tokens:,} tokens"] if spent.tokens else []),
         *([f"${spent.cost_microusd / 1e6:,.2f}"] if spent.cost_microusd else []),
     ]
-    return "; ".join(filter(None, (verdict.verdict(overview)[0], ", ".join(told), ", ".join(amounts))))
+    return "; ".join(filter(None, (verdict.verdict(overview)[0], ", ".join(counted), ", ".join(amounts))))
 
 
 def _shows_blocks() -> bool:

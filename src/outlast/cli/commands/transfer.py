@@ -101,8 +101,8 @@ def fork(arguments: argparse.Namespace) -> None:
         with working(f"forking {source.run}"):
             outcome = plan.apply()
     if outcome.error is None and arguments.json:
-        said = {"run": outcome.link, "task": plan.task, "source": source.run, "at": arguments.at}
-        messages.say_json({**said, "made": outcome.changed, "workspace": plan.workspace})
+        document = {"run": outcome.link, "task": plan.task, "source": source.run, "at": arguments.at}
+        messages.say_json({**document, "made": outcome.changed, "workspace": plan.workspace})
         return
     if outcome.error is None:
         messages.say(f"{messages.safe(plan.task)}  {outcome.link}")

@@ -105,8 +105,7 @@ def _serve(serving: server.Server, site: Site, arguments: argparse.Namespace, to
         address = _say(site.guard, token)
         if arguments.open:
             _open(_private(site.guard) if token else address)
-        while not ended.wait(3600):
-            pass
+        ended.wait()
     finally:
         site.live.stop()
         serving.stop()
@@ -115,9 +114,9 @@ def _serve(serving: server.Server, site: Site, arguments: argparse.Namespace, to
 
 def _say(keeper: guard.Guard, token: str) -> str:
     """Print the address with its token: the first on stdout, further ones on stderr."""
-    asked = f"/?token={token}" if token else "/"
-    found = [f"http://{_bracketed(each)}:{keeper.port}{asked}" for each in guard.addresses(keeper.host)]
-    found = [f"{keeper.url}{asked}", *found] if keeper.url else found
+    query = f"/?token={token}" if token else "/"
+    found = [f"http://{_bracketed(each)}:{keeper.port}{query}" for each in guard.addresses(keeper.host)]
+    found = [f"{keeper.url}{query}", *found] if keeper.url else found
     messages.say(found[0])
     sys.stdout.flush()
     for other in found[1:]:
@@ -170,7 +169,7 @@ def _needed(host: str, url: str) -> str:
     """A token, unless only our user can reach this address."""
     if url or guard.needs_token(host):
         return guard.made_token()
-    if not peers.can_be_told():
+    if not peers.can_name_users():
         messages.tell("this machine does not tell which user connects, so the page asks for a token")
         return guard.made_token()
     return ""

@@ -34,13 +34,13 @@ def fit(text: str, columns: int) -> str:
         return ""
     if (shown := width(text)) <= columns:
         return text + " " * (columns - shown)
-    kept, used = [], 0
+    chars, used = [], 0
     for char in text:
         if used + _width(char) > columns - 1:
             break
-        kept.append(char)
+        chars.append(char)
         used += _width(char)
-    return "".join(kept) + "…" + " " * (columns - 1 - used)
+    return "".join(chars) + "…" + " " * (columns - 1 - used)
 
 
 def wrapped(text: str, columns: int) -> list[str]:
@@ -125,9 +125,9 @@ def age(seconds: int) -> str:
 
 def why(row: Row) -> str:
     """Requests to the run, and why it stands where it stands; else its step or goal."""
-    told = messages.local(why_words(row.why, row.status))
-    asked = request_words.told(row.pending, row.asks)
-    return safe("; ".join(filter(None, (*asked, told))) or row.step or row.goal)
+    reason = messages.local(why_words(row.why, row.status))
+    waiting = request_words.pending_clauses(row.pending, row.asks)
+    return safe("; ".join(filter(None, (*waiting, reason))) or row.step or row.goal)
 
 
 def save(row: Row) -> str:

@@ -248,8 +248,8 @@ class _Screen:
     def _search(self, q: str) -> None:
         self._change(q=q)
 
-    def _change(self, **asked: object) -> None:
-        self._ask = msgspec.structs.replace(self._ask, **asked)
+    def _change(self, **changes: object) -> None:
+        self._ask = msgspec.structs.replace(self._ask, **changes)
         self._first, self._at, self._run = 0, 0, ""
 
     def _read(self, key: Key) -> None:
@@ -307,10 +307,12 @@ class _Screen:
         body = self._body()
         self._first = max(min(self._first, self._at), self._at - max(0, body - 1), 0)
         widths = columns.chosen(width - 2)
-        told, clock = self._note or headline(self._page(1)), f"  {now.astimezone():%H:%M:%S}"
-        self._put(0, f"{fit(told, width - len(clock))}{clock}" if width > 40 else told, width, curses.A_BOLD)
+        title, clock = self._note or headline(self._page(1)), f"  {now.astimezone():%H:%M:%S}"
+        self._put(
+            0, f"{fit(title, width - len(clock))}{clock}" if width > 40 else title, width, curses.A_BOLD
+        )
         if above >= 3:
-            self._put(1, self._asked(), width, self._styles["search"] if self._typing else 0)
+            self._put(1, self._query_line(), width, self._styles["search"] if self._typing else 0)
         if above >= 2:
             titles = columns.line(columns.TITLES, widths)
             self._put(above - 1, f"  {titles}", width, curses.A_UNDERLINE)
@@ -331,7 +333,7 @@ class _Screen:
         style = self._styles["stuck" if row.quiet else row.what] | (curses.A_REVERSE if is_marked else 0)
         self._put(y, f"{'>' if is_marked else ' '} {text}", width, style)
 
-    def _asked(self) -> str:
+    def _query_line(self) -> str:
         """The search, filter and order in force."""
         ask = self._ask
         q = f"search: {safe(ask.q)}{'_' if self._typing else ''}" if ask.q or self._typing else ""
@@ -351,12 +353,12 @@ class _Screen:
         room = lines - len(typed) - (lines >= 3)
         if len(why) > room > 0:
             why = [*why[: room - 1], "".join(why[room - 1 :])]
-        told = [
+        texts = [
             *([goal] if lines >= 3 else []),
             *why[:room],
             *(typed if any(typed) else [goal] * (lines < 3)),
         ]
-        return [fit(text, width) for text in (*told, *[""] * lines)][:lines]
+        return [fit(text, width) for text in (*texts, *[""] * lines)][:lines]
 
     def _draw_pane(self, height: int, width: int) -> None:
         lines = [part for text in self._lines for part in columns.wrapped(text, width)]
@@ -387,10 +389,10 @@ class _Screen:
 
 
 def _why(row: Row) -> str:
-    """What was asked of a run, and why it stands where it stands; for a quiet one, what to think of it."""
-    asked = [safe(each) for each in request_words.told(row.pending, row.asks)]
-    told = "; ".join(filter(None, (*asked, safe(why_words(row.why, row.status)), verdict.quiet(row))))
-    return f"{row.what}: {told}" if told else row.what
+    """The requests that wait for a run, and why it has its status; for a quiet run, what its silence may mean."""
+    waiting = [safe(each) for each in request_words.pending_clauses(row.pending, row.asks)]
+    reasons = "; ".join(filter(None, (*waiting, safe(why_words(row.why, row.status)), verdict.quiet(row))))
+    return f"{row.what}: {reasons}" if reasons else row.what
 
 
 def _styles() -> dict[str, int]:

@@ -19,7 +19,7 @@ from outlast.store import locate, plain_url
 from outlast.store.protocol import Store, Summary
 from outlast.workspace.restore.restore import refuse_full
 
-SAID_CHARS_MAX = 600
+SENTENCE_CHARS_MAX = 600
 BY_CHARS_MAX = 200
 FOLDER_BYTES_MAX = 1_000
 _CHARS_MAX = {
@@ -53,10 +53,10 @@ def run_of(store: Store, wish: Wish) -> Summary:
 
 def line(text: object) -> str:
     """A sentence to be shown: on one line, bounded, without what looks like a secret."""
-    return mask(short(text, SAID_CHARS_MAX))[0]
+    return mask(short(text, SENTENCE_CHARS_MAX))[0]
 
 
-def told(error: OutlastError | OSError) -> tuple[str, str]:
+def error_lines(error: OutlastError | OSError) -> tuple[str, str]:
     """The error and the next thing to do, each on one line."""
     if isinstance(error, OutlastError):
         return line(error), line(error.hint)

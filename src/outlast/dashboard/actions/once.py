@@ -15,7 +15,7 @@ from outlast.runs import attempts
 from outlast.store.protocol import Document, Shelf, ShelfKind
 
 PRESSED: ShelfKind = "pressed"
-KEPT_MAX = 5_000
+RECORDS_MAX = 5_000
 REFUSED_MAX = 1_000
 NONCE_CHARS_MAX = 200
 _SWEEP_EVERY = 64
@@ -34,7 +34,7 @@ class OnceOnly:
     def __init__(self, timing: Timing | None = None) -> None:
         self._timing = timing or Timing.current()
         self._mutex = threading.Lock()
-        self._not_kept: dict[str, Done] = {}  # to be shown: what was refused, or could not be written down
+        self._unrecorded: dict[str, Done] = {}  # to be shown: what was refused, or could not be written down
         self._until_sweep = 0
 
     def once(self, shelf: Shelf, nonce: str, act: Callable[[], Done], wish: Wish) -> Done:
@@ -51,9 +51,9 @@ class OnceOnly:
                 self._sweep(shelf)
                 wait_s = self._timing.pressed_wait_s
                 held = stack.enter_context(shelf.hold(PRESSED, _name(nonce), wait_s=wait_s))
-                asked, done = _read(held.get())
-                if asked is not None:
-                    return self._again(nonce, asked, done, wish)
+                earlier, done = _read(held.get())
+                if earlier is not None:
+                    return self._again(nonce, earlier, done, wish)
                 held.put(intent, room=_ROOM_BYTES + len(intent))
             except StoreBusy as error:
                 raise RunRefused(
@@ -69,39 +69,39 @@ class OnceOnly:
     def done(self, shelf: Shelf, nonce: str) -> Done | None:
         """The known outcome; None while the act is under way, or if nobody asked for it."""
         with self._mutex:
-            shown = self._not_kept.get(nonce)
+            shown = self._unrecorded.get(nonce)
         if shown is not None or not 0 < len(nonce) <= NONCE_CHARS_MAX:
             return shown
         try:
-            asked, done = _read(shelf.get_unheld(PRESSED, _name(nonce)))
+            earlier, done = _read(shelf.get_unheld(PRESSED, _name(nonce)))
         except StoreError:
             return None
-        return done or (_unknown(asked) if asked is not None else None)
+        return done or (_unknown(earlier) if earlier is not None else None)
 
-    def _again(self, nonce: str, asked: Wish, done: Done | None, wish: Wish) -> Done:
-        if asked != wish:
+    def _again(self, nonce: str, earlier: Wish, done: Done | None, wish: Wish) -> Done:
+        if earlier != wish:
             raise RunRefused(
                 "this form or Idempotency-Key was already used for another request",
-                hint=f"it asked to {asked.act} run {asked.run}; load the page again, or take another key, and ask again",
+                hint=f"it asked to {earlier.act} run {earlier.run}; load the page again, or take another key, and ask again",
             )
         with self._mutex:
-            shown = self._not_kept.get(nonce)
-        return done or shown or _unknown(asked)
+            shown = self._unrecorded.get(nonce)
+        return done or shown or _unknown(earlier)
 
     def _act(self, nonce: str, held: Document, intent: bytes, act: Callable[[], Done]) -> Done:
         """Do it, and record the outcome. The act is done by then, so a failure to record it raises nothing."""
         done = act()
-        kept = done.ok or done.changed
+        is_recorded = done.ok or done.changed
         try:
-            held.put(intent + msgspec.json.encode(done) + b"\n" if kept else None)
+            held.put(intent + msgspec.json.encode(done) + b"\n" if is_recorded else None)
         except StoreError:
-            kept = False
+            is_recorded = False
         with self._mutex:
-            self._not_kept.pop(nonce, None)
-            if not kept:
-                self._not_kept[nonce] = done
-            while len(self._not_kept) > REFUSED_MAX:
-                del self._not_kept[next(iter(self._not_kept))]
+            self._unrecorded.pop(nonce, None)
+            if not is_recorded:
+                self._unrecorded[nonce] = done
+            while len(self._unrecorded) > REFUSED_MAX:
+                del self._unrecorded[next(iter(self._unrecorded))]
         return done
 
     def _sweep(self, shelf: Shelf) -> None:
@@ -111,7 +111,7 @@ class OnceOnly:
             if self._until_sweep > 0:
                 return
             self._until_sweep = _SWEEP_EVERY
-        shelf.sweep(PRESSED, newest=KEPT_MAX, older_than_s=self._timing.pressed_kept_s)
+        shelf.sweep(PRESSED, newest=RECORDS_MAX, older_than_s=self._timing.pressed_age_max_s)
 
 
 def _name(nonce: str) -> str:
@@ -121,22 +121,22 @@ def _name(nonce: str) -> str:
 def _read(data: bytes | None) -> tuple[Wish | None, Done | None]:
     """The request and its outcome. A torn record was never begun, or its outcome is unknown."""
     lines = (data or b"").split(b"\n")
-    asked: Wish | None = None
+    wish: Wish | None = None
     if len(lines) > 1:
         with contextlib.suppress(msgspec.MsgspecError):
-            asked = decoders.decode(lines[0], Wish)
-    if asked is None or len(lines) < 3:
-        return asked, None
+            wish = decoders.decode(lines[0], Wish)
+    if wish is None or len(lines) < 3:
+        return wish, None
     try:
-        return asked, decoders.decode(lines[1], Done)
+        return wish, decoders.decode(lines[1], Done)
     except msgspec.MsgspecError:
-        return asked, None
+        return wish, None
 
 
-def _unknown(asked: Wish) -> Done:
+def _unknown(wish: Wish) -> Done:
     """The outcome of an act whose process was killed or crashed while it acted."""
     return Done(
-        wish=asked, at=attempts.now(), by="", ok=False, changed=False,
-        says=f"This act ({asked.act}) was begun before, and its outcome is unknown; it is not done again.",
-        hint="look at the run, then ask again", link=asked.run,
+        wish=wish, at=attempts.now(), by="", ok=False, changed=False,
+        says=f"This act ({wish.act}) was begun before, and its outcome is unknown; it is not done again.",
+        hint="look at the run, then ask again", link=wish.run,
     )  # fmt: skip

@@ -34,7 +34,7 @@ def do(store: Store, wish: Wish, by: str) -> Done:
         with wishes.planned(store, summary, wish, wait=True, git_s=Timing.current().written_within_s) as plan:
             outcome = plan.apply(by)
     except (OutlastError, OSError) as error:
-        says, hint = forms.told(error)
+        says, hint = forms.error_lines(error)
         return Done(
             wish=wish, at=attempts.now(), by=by, ok=False, changed=False, says=_shown(store, says), link=wish.run,
             hint=_shown(store, hint or f"see `outlast show {short(wish.run, 40)}`"),

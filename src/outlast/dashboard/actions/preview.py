@@ -20,7 +20,7 @@ def foresee(store: Store, wish: Wish) -> Foreseen:
     """The preview of an act, or the reason why it is refused. Writes nothing."""
     title, takes = f"{TITLES[wish.act]} run {short(wish.run, 40)}", wishes.TAKES[wish.act]
 
-    def said(text: str) -> str:
+    def shown(text: str) -> str:
         return forms.led(store, line(text))
 
     try:
@@ -30,15 +30,15 @@ def foresee(store: Store, wish: Wish) -> Foreseen:
         wish = wishes.suggested(store, summary, wish)
         lack = wishes.lacking(store, summary, wish)
         if lack is not None:
-            says = tuple(map(said, lack.sentences))
+            says = tuple(map(shown, lack.sentences))
             return Foreseen(wish=wish, title=title, says=says, command="", takes=takes, lacks=lack.fields)
         with wishes.planned(store, summary, wish) as plan:
             if isinstance(plan, ForkPlan):
                 wish = msgspec.structs.replace(wish, task=plan.task)
-            says, command = tuple(map(said, plan.sentences)), forms.command(store, *plan.command)
+            says, command = tuple(map(shown, plan.sentences)), forms.command(store, *plan.command)
     except (OutlastError, OSError) as error:
-        refused, hint = forms.told(error)
+        refused, hint = forms.error_lines(error)
         return Foreseen(
-            wish=wish, title=title, says=(), command="", refused=said(refused), hint=said(hint), takes=takes
+            wish=wish, title=title, says=(), command="", refused=shown(refused), hint=shown(hint), takes=takes
         )
     return Foreseen(wish=wish, title=title, says=says, takes=takes, command=command)

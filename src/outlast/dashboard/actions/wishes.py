@@ -143,8 +143,8 @@ def planned(
                 yield stop.plan(store, summary, wish.act)
             case "resume":
                 given, until = forms.amounts(wish)
-                asked = resume.ResumeWish(amounts=tuple(given), until=until, limit_was=wish.limit_was)
-                yield resume.plan(store, summary, asked, wait=wait)
+                resumption = resume.ResumeWish(amounts=tuple(given), until=until, limit_was=wish.limit_was)
+                yield resume.plan(store, summary, resumption, wait=wait)
             case "budget":
                 yield budget.plan(store, summary, _added(wish), limit_was=wish.limit_was)
             case "settle":
@@ -177,8 +177,8 @@ def _added(wish: Wish) -> list[str]:
 def save_of(store: Store, summary: Summary, text: str, seconds: float | None = None) -> Iterator[Found]:
     """The save of a run that is meant, open to be read; the newest one where none is named. Git has so many seconds."""
     with cache.patience(summary, seconds):
-        desk = Saves(store.local, store, summary.project, store.local.folder)  # wherever this process stands
+        saves = Saves(store.local, store, summary.project, store.local.folder)  # wherever this process stands
         try:
-            yield desk.of_run(summary, text or summary.state.last_save)
+            yield saves.of_run(summary, text or summary.state.last_save)
         finally:
-            desk.close()
+            saves.close()

@@ -133,7 +133,7 @@ def _latest(most: int, entries: Sequence[FilterRow]) -> tuple[Row, ...]:
 
 
 def _cut_at_families(families: Sequence["FilterRow | _Family"], ask: Ask) -> tuple[int, int, slice]:
-    """As `_cut`, and no page has many more rows than were asked for: a family is not torn."""
+    """The page, the number of pages and the slice, as `_cut`. A run and its children stay on one page."""
     size = max(1, min(ask.size, SIZE_MAX))
     begins, rows = [0], 0
     for place, family in enumerate(families):
@@ -147,7 +147,7 @@ def _cut_at_families(families: Sequence["FilterRow | _Family"], ask: Ask) -> tup
 
 
 def _cut(length: int, ask: Ask) -> tuple[int, int, slice]:
-    """The page that there is, how many there are, and what stands on it."""
+    """The page's number, the number of pages, and the slice of rows on it."""
     size = max(1, min(ask.size, SIZE_MAX))
     pages = max(1, -(-length // size))
     page = max(1, min(ask.page, pages))
@@ -211,7 +211,7 @@ class _Sifted:
 
 
 def _searched(entries: Sequence[FilterRow], q: str) -> Sequence[FilterRow]:
-    """Those in which every word occurs: somewhere in what is shown, or as the beginning of the run's id."""
+    """The runs in which every word of the query occurs: in what is shown of them, or as the beginning of their id."""
     for word in q.casefold().split():
         entries = [entry for entry in entries if word in entry.hay or entry.run.startswith(word)]
     return entries

@@ -24,7 +24,7 @@ from outlast.supervisor.guardian import lock
 
 LOAD_PAGE = 1_000
 _WARNINGS_MAX = 8  # in a row
-_told = attrgetter(
+_shown_parts = attrgetter(
     "what", "status", "cause", "why", "command", "quiet", "lives", "parked_until", "updated_at", "children", "stranded",
     "pending", "asks",
 )  # fmt: skip
@@ -58,7 +58,7 @@ class Index:
     ) -> None:
         self._timing = timing or Timing.current()
         self._look_s = self._timing.look_s
-        self._has_service, self._asked_s = False, float("-inf")
+        self._has_service, self._service_looked_s = False, float("-inf")
         self._store = store
         self._clock = clock or _now
         self._lock = threading.RLock()
@@ -88,8 +88,9 @@ class Index:
 
     def _at_boot(self, entries: Iterable[filters.FilterRow]) -> int:
         """How many of those that stopped the installed service restarts at the next boot."""
-        if time.monotonic() - self._asked_s >= self._timing.service_s:
-            self._has_service, self._asked_s = service.restarts_at_boot(self._store.url), time.monotonic()
+        if time.monotonic() - self._service_looked_s >= self._timing.service_s:
+            self._has_service = service.restarts_at_boot(self._store.url)
+            self._service_looked_s = time.monotonic()
         if not self._has_service:
             return 0
         stopped = [entry.row for entry in entries if entry.row.stranded]
@@ -247,7 +248,7 @@ class Index:
             before = known.entry
             if before is None or before.row != made:
                 known.entry = filters.FilterRow(known.summary, made)
-                self.version += before is None or _told(before.row) != _told(made)
+                self.version += before is None or _shown_parts(before.row) != _shown_parts(made)
             if moves(known.summary, made, now):
                 self._moving.add(run)
             else:
@@ -259,9 +260,9 @@ class Index:
         if not known.lives and may_wait(summary, now):
             watcher = lock.of(self._store.local, summary.run)
             waits = watcher is not None and watcher.supervisor != 0
-        was_told = False
+        was_signalled = False
         if not known.lives and state.attempt is not None and state.supervised:
-            was_told = lock.was_told(self._store.local, summary.run, state.attempt.epoch)
+            was_signalled = lock.stop_was_wanted(self._store.local, summary.run, state.attempt.epoch)
         if known.lives and state.status == "running":
             times = [heard, *(self._known[run].acted_at for run in self._all_below(summary.run))]
             if not summary.parent:
@@ -274,7 +275,7 @@ class Index:
         return Seen(
             lives=known.lives, waits=waits, heard_at=heard, children=len(self._below.get(summary.run, ())),
             root_rests=not root.lives and not is_over(root.summary.state.status),
-            was_told=was_told, pending=pending,
+            was_signalled=was_signalled, pending=pending,
         )  # fmt: skip
 
     def _children(self, state: RunState) -> Iterable[RunState]:

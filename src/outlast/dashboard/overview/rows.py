@@ -30,13 +30,13 @@ GRACE = timedelta(minutes=2)
 class Seen(msgspec.Struct, frozen=True):
     """Facts that no journal has: whether the holder lives, when the run last did something, how many children it has.
 
-    `waits`: nobody holds it, and its supervisor is about to start it again. `was_told`: its guardian noted that
+    `waits`: nobody holds it, and its supervisor is about to start it again. `was_signalled`: its guardian noted that
     somebody had told it to stop before it died.
     """
 
     lives: bool = False
     waits: bool = False
-    was_told: bool = False
+    was_signalled: bool = False
     pending: tuple[PendingRequest, ...] = ()
     heard_at: datetime | None = None
     children: int = 0
@@ -49,7 +49,7 @@ def make(summary: Summary, seen: Seen, children: Children, now: datetime) -> Row
     lives = seen.lives and state.status == "running"
     status = find.status_among(children, state, seen.lives)
     cause, _ = show.why(state, status)
-    stands = standing.of(state, status, now, children, waits=seen.waits, was_told=seen.was_told)
+    stands = standing.of(state, status, now, children, waits=seen.waits, was_signalled=seen.was_signalled)
     what, why, command = _judged(summary, seen, children, stands, now)
     if summary.problem:
         what, why, command = "needs you", summary.problem, None
@@ -157,7 +157,7 @@ def haystack(row: Row) -> str:
     words: Iterable[str] = (
         row.task, row.goal, row.project_name, row.agent, row.model, row.stage, row.step, row.status.replace("_", " "),
         row.cause or "", row.quiet, row.what, row.why, standing.words(row.standing or ""),
-        *request_words.told(row.pending, row.asks),
+        *request_words.pending_clauses(row.pending, row.asks),
     )  # fmt: skip
     return "\n".join((*words, row.status)).casefold()
 

@@ -13,9 +13,9 @@ def verdict(overview: Overview) -> tuple[str, Mood]:
     if not overview.total:
         return "No runs yet", "mute"
     if needing:
-        told = f"{needing:,} {'run needs' if needing == 1 else 'runs need'} you"
+        sentence = f"{needing:,} {'run needs' if needing == 1 else 'runs need'} you"
         more = f"{stranded:,} more {_stopped(overview)}"
-        return f"{told}, {more}" if stranded else told, "bad"
+        return f"{sentence}, {more}" if stranded else sentence, "bad"
     if stranded:
         return f"{_runs(stranded)} {_stopped(overview)}", "warn"
     if stuck:
@@ -28,7 +28,7 @@ def _runs(count: int) -> str:
 
 
 def _stopped(overview: Overview) -> str:
-    """Of those that stopped: which the service restarts, at the next boot and not before, and which nothing restarts."""
+    """How many stopped runs the service restarts at the next boot, and how many nothing restarts, in words."""
     count, at_boot = overview.stranded, overview.at_boot
     have, rest = "has" if count == 1 else "have", count - at_boot
     if not at_boot:

@@ -124,7 +124,7 @@ def unsettled(store: Store, summary: Summary) -> list[documents.EffectShown]:
 
 
 def _by_head(run: str, effect: st.OpenEffect) -> documents.EffectShown:
-    """One that was intended long ago, as the head has kept it."""
+    """An effect in doubt whose intent is no longer among the events read, by what the head has of it."""
     null = msgspec.Raw(b"null")
     shown = show.Effect(
         id=effect.id, key=effect.key, name=effect.name, state="in_doubt", policy=effect.policy, args=null,

@@ -88,7 +88,7 @@ def _children(shown: show.Shown, known: Mapping[str, documents.Row]) -> tuple[sh
 
 
 def _inside(shown: show.Shown, known: Mapping[str, documents.Row]) -> tuple[RunInside, ...]:
-    """The same of the runs inside of it."""
+    """The runs that this run started, each with its present standing."""
     return tuple(
         msgspec.structs.replace(each, standing=known[each.run].standing) if each.run in known else each
         for each in shown.inside
@@ -147,32 +147,32 @@ def _timeline(
 
 def _moment(seq: int, event: ev.AnyEvent) -> documents.Moment:
     """A place on the timeline, in words."""
-    told: tuple[str, str]
+    kind_and_text: tuple[str, str]
     match event:
         case ev.SaveMade():
-            told = "save", _joined(f"{event.kind} save", event.reason)
+            kind_and_text = "save", _joined(f"{event.kind} save", event.reason)
         case ev.Warned():
-            told = (
+            kind_and_text = (
                 "wrap-up" if event.level.startswith(st.WRAP_UP) else "warning",
                 _joined(event.level, event.text),
             )
         case ev.Parked():
             until = f" until {event.until:%Y-%m-%d %H:%M} UTC" if event.until is not None else ""
-            told = "parked", _joined(f"{event.cause}{until}", event.evidence)
+            kind_and_text = "parked", _joined(f"{event.cause}{until}", event.evidence)
         case ev.Woken():
-            told = "woken", "it may start again"
+            kind_and_text = "woken", "it may start again"
         case ev.Requested():
-            told = "asked", request_words.words(event)
+            kind_and_text = "asked", request_words.words(event)
         case ev.EffectInDoubt():
-            told = "doubt", _joined(f"effect {event.beat}.{event.n}", event.evidence)
+            kind_and_text = "doubt", _joined(f"effect {event.beat}.{event.n}", event.evidence)
         case ev.EffectSettled():
             words = event.finding.replace("_", " ")
-            told = "settled", _joined(f"effect {event.beat}.{event.n}: {words}", event.evidence)
+            kind_and_text = "settled", _joined(f"effect {event.beat}.{event.n}: {words}", event.evidence)
         case ev.ContractAmended():
-            told = "amended", "the contract or the budget was changed"
+            kind_and_text = "amended", "the contract or the budget was changed"
         case _:
-            told = "done", "done, its checks passed"
-    kind, text = told
+            kind_and_text = "done", "done, its checks passed"
+    kind, text = kind_and_text
     return documents.Moment(
         at=event.at,
         seq=seq,

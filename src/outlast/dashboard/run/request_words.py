@@ -7,7 +7,7 @@ import msgspec
 from outlast import decoders
 from outlast.acts.plan import TAKEN_IN
 from outlast.acts.restore import RestoreArgs
-from outlast.acts.settle import said
+from outlast.acts.settle import clause
 from outlast.core import events as ev
 from outlast.core.secrets import mask
 from outlast.core.state import Status
@@ -23,7 +23,7 @@ SAYS_CHARS = 300
 
 
 def pending_by_run(store: Store) -> dict[str, tuple[PendingRequest, ...]]:
-    """What was asked of each run and not taken in yet, oldest first."""
+    """The requests that wait for each run, oldest first."""
     found: dict[str, tuple[PendingRequest, ...]] = {}
     for request in store.inbox.all_pending():
         found[request.run] = (*found.get(request.run, ()), pending(request))
@@ -34,17 +34,17 @@ def pending(request: Request) -> PendingRequest:
     """A request that waits, in words."""
     args = Payload(v=msgspec.Raw(request.args))
     says = words(ev.Requested(at=request.at, id=request.id, by=request.by, what=request.what, args=args))
-    said = shorten(mask(says)[0], SAYS_CHARS)
-    return PendingRequest(what=request.what, by=request.by, at=request.at, says=said)
+    sentence = shorten(mask(says)[0], SAYS_CHARS)
+    return PendingRequest(what=request.what, by=request.by, at=request.at, says=sentence)
 
 
-def told(pending: Iterable[PendingRequest], asks: str = "") -> list[str]:
+def pending_clauses(pending: Iterable[PendingRequest], asks: str = "") -> list[str]:
     """What waits for a run, each within a sentence. `asks`: the budget that its agent asked a person for."""
-    said = [
+    clauses = [
         f"asked to {each.what} by {each.by}" if each.what in STOPS else f"asked by {each.by}: {each.says}"
         for each in pending
     ]
-    return [*said, *(["asks for more budget"] if asks else [])]
+    return [*clauses, *(["asks for more budget"] if asks else [])]
 
 
 def taken_in(status: Status) -> str:
@@ -58,10 +58,10 @@ def words(event: ev.Requested) -> str:
     if event.args.blob:
         return plain
     args = bytes(event.args.v)
-    told = _TOLD.get(event.what)
+    wording = _WORDINGS.get(event.what)
     try:
-        if told is not None:
-            return told(args)
+        if wording is not None:
+            return wording(args)
     except msgspec.MsgspecError:
         pass
     return plain if args == b"null" or event.what in _PLAIN else f"{plain}: {args.decode(errors='replace')}"
@@ -87,10 +87,10 @@ def _less(args: bytes) -> str:
 
 
 def _settle(args: bytes) -> str:
-    asked = decoders.decode(args, SettleArgs)
-    of = f" of run {asked.run}" if asked.run else ""
-    result = bytes(asked.result).decode(errors="replace")
-    return f"effect {asked.effect}{of} {said(asked.finding)}" + (
+    settling = decoders.decode(args, SettleArgs)
+    of = f" of run {settling.run}" if settling.run else ""
+    result = bytes(settling.result).decode(errors="replace")
+    return f"effect {settling.effect}{of} {clause(settling.finding)}" + (
         f", with {result} as its result" if result != "null" else ""
     )
 
@@ -105,14 +105,14 @@ def _forked(args: bytes) -> str:
 
 
 def _restore(args: bytes) -> str:
-    asked = decoders.decode(args, RestoreArgs)
-    return f"save {asked.save[:SHORT_CHARS]} restored into {asked.to}"
+    restoring = decoders.decode(args, RestoreArgs)
+    return f"save {restoring.save[:SHORT_CHARS]} restored into {restoring.to}"
 
 
 _PLAIN = {
     "amend": "another contract", "handoff": "a hand-off to another store", "take_back": "the hand-off taken back",
     "accept_rewind": "going on although the store was rewound", "open": "the agent, at a terminal", "kill": "an end at once",
 }  # fmt: skip
-_TOLD: dict[str, Callable[[bytes], str]] = {
+_WORDINGS: dict[str, Callable[[bytes], str]] = {
     "more": _more, "less": _less, "budget": _budget, "settle": _settle, "fork": _fork, "forked": _forked, "restore": _restore,
 }  # fmt: skip

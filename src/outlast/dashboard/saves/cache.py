@@ -75,15 +75,15 @@ def sums(store: Store, run: str) -> Iterator[ledger_sums.Sums]:
     """The sums of a run's journal as far as it was read before, for one thread that continues them."""
     with _summed_lock:
         of_store = _summed.setdefault(store, RecentValues(SUMS_MAX))
-        kept = of_store.get(run) or _Summed()
-        of_store.put(run, kept)
-    with kept.lock:
-        if not ledger.is_continued(store, run, kept.sums):
-            kept.sums = ledger_sums.Sums(last=ledger.LAST)
+        summed = of_store.get(run) or _Summed()
+        of_store.put(run, summed)
+    with summed.lock:
+        if not ledger.is_continued(store, run, summed.sums):
+            summed.sums = ledger_sums.Sums(last=ledger.LAST)
         try:
-            yield kept.sums
+            yield summed.sums
         except BaseException:
-            kept.sums = ledger_sums.Sums(last=ledger.LAST)  # it may have been taken in half
+            summed.sums = ledger_sums.Sums(last=ledger.LAST)  # it may have been taken in half
             raise
 
 
@@ -130,16 +130,16 @@ def opened(store: Store, summary: Summary, seconds: float | None = None) -> Iter
         )
     with patience(summary, seconds):
         try:
-            desk = Saves(store.local, store, summary.project, Path(folder))
+            saves = Saves(store.local, store, summary.project, Path(folder))
         except UsageError as error:
             raise UsageError(
                 f"the workspace {folder} is gone, and nothing says where its repository is",
                 hint="put it back where it was, and look again",
             ) from error
         try:
-            yield desk.saver_of(summary)
+            yield saves.saver_of(summary)
         finally:
-            desk.close()
+            saves.close()
 
 
 class Listed(NamedTuple):
@@ -172,12 +172,12 @@ def changed(saver: Saver, held: SaveContents) -> int | None:
 
 
 def changed_before(commit: str) -> int | None:
-    """The same, if it was found out before."""
+    """How many files a save changed, if that was counted before; else None."""
     return _counts.get(commit)
 
 
 def problem(error: Exception) -> str:
     """Why a workspace cannot be read, and what to type, on one line."""
-    said = shorten(" ".join(str(error).split()), PROBLEM_CHARS_MAX)
+    sentence = shorten(" ".join(str(error).split()), PROBLEM_CHARS_MAX)
     hint = error.hint if isinstance(error, OutlastError) else ""
-    return f"{said}; {hint}" if hint else said
+    return f"{sentence}; {hint}" if hint else sentence

@@ -21,7 +21,7 @@ from outlast.store.protocol import RecordedEvent, Store, decoded
 from outlast.supervisor.guardian import lock
 from outlast.workspace import saves
 
-KEPT_MAX = 20_000
+RESCUES_MAX = 20_000
 LOAD_EVENTS_MAX = 300_000
 LOAD_PAGE = 10_000
 NEWS_EVENTS = 5_000
@@ -79,7 +79,7 @@ class Book:
         self._lock = threading.Lock()
         self._number = -1
         self._tracks: dict[str, _Track] = {}
-        self._rescues: deque[Rescue] = deque(maxlen=KEPT_MAX)
+        self._rescues: deque[Rescue] = deque(maxlen=RESCUES_MAX)
 
     def rescues(self) -> list[Rescue]:
         """All that are known as of now, oldest first."""
@@ -180,7 +180,7 @@ class Book:
 
     @staticmethod
     def _by_guardian(track: _Track, rescue: Rescue) -> None:
-        """One that the attempt which took it up put on record."""
+        """Complete a rescue that a guardian made: its cause, and the attempt that recorded it."""
         if track.ended is not None:
             rescue.cause = track.ended.cause
         if track.began_at is not None:
@@ -238,7 +238,7 @@ def emergencies(
     page = fitting[start : start + size]
     files = _files(store, index, [rescue for rescue, _ in page])
     top = [each for each in unrecorded if not cause or (each.cause or NOT_KNOWN) == cause]
-    listed = [_told(rescue, row, files.get(rescue.made.commit)) for rescue, row in page]
+    listed = [_document(rescue, row, files.get(rescue.made.commit)) for rescue, row in page]
     for each in top:  # a note has no number: it goes by its time
         place = next((at for at, save in enumerate(listed) if save.at <= each.at), len(listed))
         listed.insert(place, each)
@@ -250,7 +250,7 @@ def emergencies(
     )
 
 
-def _told(rescue: Rescue, row: documents.Row, files: int | None) -> documents.Emergency:
+def _document(rescue: Rescue, row: documents.Row, files: int | None) -> documents.Emergency:
     made = rescue.made
     return documents.Emergency(
         n=rescue.n, at=made.at, run=row.run, task=row.task, project=row.project, project_name=row.project_name,

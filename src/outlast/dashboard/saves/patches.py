@@ -39,12 +39,12 @@ def _folders(path: str) -> Iterator[str]:
 
 
 def patches(
-    files: Iterable[FileChange], asked: Collection[str], printed: bytes, *, whole: bool
+    files: Iterable[FileChange], wanted: Collection[str], printed: bytes, *, whole: bool
 ) -> tuple[FilePatch, ...]:
-    """The files with their lines: git printed those that were `asked` for in this order; `whole`: all of them, to the end."""
+    """The files with their lines: git printed those that are `wanted` in this order; `whole`: all of them, to the end."""
     pieces, left, made = _pieces(printed), LINES_MAX, []
     for file in files:
-        if file.path not in asked:
+        if file.path not in wanted:
             made.append(FilePatch(file=file, lines=(), cut=file.lines_added is not None))
             continue
         count = 2 if file.change == "kind" else 1  # what became a link is printed as deleted, then as new

@@ -48,8 +48,8 @@ def saves(store: Store, run: str, page: int = 1, size: int = 50) -> documents.Sa
 
 
 def _not_all(store: Store, run: str, count: int) -> str:
-    told = f"these are the newest {count:,}: reading the others takes longer. Look again, or see `outlast saves {run}`"
-    return forms.led(store, told)
+    note = f"these are the newest {count:,}: reading the others takes longer. Look again, or see `outlast saves {run}`"
+    return forms.led(store, note)
 
 
 def _row(store: Store, saver: Saver, held: SaveContents, ref: str) -> documents.SaveRow:
@@ -112,7 +112,7 @@ def _compared(
         other, tree = _other(saver, held, against)
         plain = msgspec.structs.replace(plain, other=other)
         with saves_diff.between(saver, tree, held.tree) as pair:
-            return _told(pair, plain)
+            return _document(pair, plain)
     except (OutlastError, OSError) as error:
         return msgspec.structs.replace(plain, problem=cache.problem(error))
 
@@ -125,17 +125,17 @@ def _other(saver: Saver, held: SaveContents, against: documents.Against) -> tupl
     return head, listing.tree_of(saver, head)
 
 
-def _told(pair: saves_diff.Pair, plain: documents.Diff) -> documents.Diff:
+def _document(pair: saves_diff.Pair, plain: documents.Diff) -> documents.Diff:
     git_s = Timing.current().diff_s
     files, all_of_them = pair.first_files(PATCH_BYTES_MAX, git_s)
     shown = files[:FILES_MAX]
-    asked = patches.wanted(shown, files)
-    printed, whole = pair.patch(asked, PATCH_BYTES_MAX, git_s) if asked else (b"", True)
+    wanted = patches.wanted(shown, files)
+    printed, whole = pair.patch(wanted, PATCH_BYTES_MAX, git_s) if wanted else (b"", True)
     return msgspec.structs.replace(
         plain,
         files_total=len(files),
         lines_added=sum(file.lines_added or 0 for file in files),
         lines_deleted=sum(file.lines_deleted or 0 for file in files),
-        files=patches.patches(shown, set(asked), printed, whole=whole),
+        files=patches.patches(shown, set(wanted), printed, whole=whole),
         cut=len(shown) < len(files) or not all_of_them,
     )

@@ -1,6 +1,5 @@
 """Removes saves that nobody needs: one anchor stays of each run that is over. Secrets are in `secrets`."""
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,18 +8,17 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from outlast.core.statuses import CLOSED
-from outlast.errors import SaveError, SaveFailed
+from outlast.errors import SaveError
 from outlast.inspect import find
 from outlast.operations.gc import places, secrets as gc_secrets
+from outlast.operations.gc.anchors import Anchored
 from outlast.operations.saves.find import HAND
-from outlast.store.local import Local
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.workspace import repo
 from outlast.workspace.compact import chain as chains, prune
 from outlast.workspace.compact.chain import Tip
 from outlast.workspace.git import command, refs
 from outlast.workspace.git.reader import ObjectReader
-from outlast.workspace.restore.worktree import write_over
 from outlast.workspace.saves import SaveContents
 from outlast.workspace.types import text
 
@@ -30,14 +28,14 @@ Why = Literal["over", "old", "budget"]
 
 
 class ThinnedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What was let go of one run in one repository, or would be. `kept` is what its anchor is called now."""
+    """What was let go of one run in one repository, or would be. `anchor` is the commit that its anchor names now."""
 
     repository: str
     run: str
     task: str
     why: Why
     removed: int
-    kept: str | None = None
+    anchor: str | None = msgspec.field(default=None, name="kept")
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +86,7 @@ def thin(store: Store, terms: Terms, tell: Callable[[str], None] = lambda line: 
         summary.run: _is_over(summary, terms.limit) for summary in find.all_runs(store, RunFilter(parent=""))
     }
     named = _named(store)
-    anchored = _Anchored(store.local)
+    anchored = Anchored(store.local)
     runs: list[ThinnedRun] = []
     rooms: list[Room] = []
     failed: list[tuple[str, str]] = []
@@ -127,27 +125,6 @@ def _named(store: Store) -> set[str]:
     return found - {""}
 
 
-class _Anchored:
-    """Runs that this store gave an anchor, and may have forgotten since. Those of other stores are not ours to touch."""
-
-    def __init__(self, local: Local) -> None:
-        self._file = local.anchored
-        try:
-            self.runs = set(self._file.read_text(encoding="utf-8").split())
-        except FileNotFoundError:
-            self.runs = set()
-
-    def add(self, run: str) -> None:
-        """Durable when it returns: an anchor without this would stay for ever."""
-        if run not in self.runs:
-            self.runs.add(run)
-            lines = "".join(f"{each}\n" for each in sorted(self.runs))
-            try:
-                write_over(os.fsencode(self._file), lines.encode(), mode=0o600)
-            except OSError as error:
-                raise SaveFailed(f"{self._file} cannot be written: {error.strerror}") from error
-
-
 # -- one repository ----------------------------------------------------------------------------------------------
 
 
@@ -164,7 +141,7 @@ class _Thinning:
 
     def __init__(
         self, place: repo.Repo, reader: ObjectReader, terms: Terms, known: dict[str, bool], named: set[str],
-        anchored: _Anchored,
+        anchored: Anchored,
     ) -> None:  # fmt: skip
         self._place, self._reader, self._terms = place, reader, terms
         self._known, self._named, self._anchored = known, named, anchored
@@ -198,15 +175,15 @@ class _Thinning:
             return  # somebody still saves under this name
         if self._named & {each.commit for each in held}:
             self._left[run] = held[0]
-            self.after[chains.kept_ref(run)] = Tip(held[0].commit)
+            self.after[chains.anchor_ref(run)] = Tip(held[0].commit)
             return
-        if len(held) == 1 and list(chains.refs_of(self._place, run)) == [chains.kept_ref(run)]:
+        if len(held) == 1 and list(chains.refs_of(self._place, run)) == [chains.anchor_ref(run)]:
             return
         newest = next((each for each in held if each.meta.kind != "pre-restore"), held[0])
         self._planned[run] = _Planned("over", held, [newest])
         for ref in chains.refs_of(self._place, run):
             del self.after[ref]
-        self.after[chains.kept_ref(run)] = Tip(newest.commit, (newest,))
+        self.after[chains.anchor_ref(run)] = Tip(newest.commit, (newest,))
 
     def _plan_by_hand(self) -> None:
         held = chains.newest_first(self._place, self._reader, HAND)
@@ -234,7 +211,7 @@ class _Thinning:
         for ref in anchors[:few]:
             run, newest = ref.split("/")[2], self._newest(ref)
             self._surplus.append(ref)
-            self.removed.append(self._said(run, newest.meta.task, "budget", 1, None))
+            self.removed.append(self._thinned_run(run, newest.meta.task, "budget", 1, None))
             del self.after[ref]
 
     def _bytes_without(self, gone: Sequence[str]) -> int:
@@ -249,7 +226,7 @@ class _Thinning:
         free = [
             ref
             for ref in self.after
-            if ref == chains.kept_ref(ref.split("/")[2])
+            if ref == chains.anchor_ref(ref.split("/")[2])
             and self._is_ours_and_over(ref.split("/")[2])
             and not self._is_named(ref)
         ]
@@ -277,22 +254,25 @@ class _Thinning:
     def _leave(self, run: str, newest: SaveContents) -> None:
         """An open run needs these. Mark them as of a run that is over, for the store will have forgotten it by then."""
         self._anchored.add(run)
-        refs.write_ref(self._place.vault, chains.kept_ref(run), newest.commit, old=refs.ANY)
+        refs.write_ref(self._place.vault, chains.anchor_ref(run), newest.commit, old=refs.ANY)
 
     def _thin(self, run: str, planned: _Planned) -> ThinnedRun:
         why, held, keep = planned
-        kept = keep[0].commit
+        anchor = keep[0].commit
         if not self._terms.dry_run:
             if why == "over":
                 self._anchored.add(run)
             done = chains.thin(self._place, self._reader, run, keep[::-1], anchor=why == "over")
-            kept = done.kept[kept]
-        going = chains.kept_ref(run) in self._surplus  # its anchor is over the budget, and told of by itself
-        return self._said(run, held[0].meta.task, why, len(held) - len(keep), None if going else kept)
+            anchor = done.rewritten[anchor]
+        # An anchor over the budget is removed, and reported by itself.
+        going = chains.anchor_ref(run) in self._surplus
+        return self._thinned_run(
+            run, held[0].meta.task, why, len(held) - len(keep), None if going else anchor
+        )
 
-    def _said(self, run: str, task: str, why: Why, removed: int, kept: str | None) -> ThinnedRun:
+    def _thinned_run(self, run: str, task: str, why: Why, removed: int, anchor: str | None) -> ThinnedRun:
         return ThinnedRun(
-            repository=text(self._place.folder), run=run, task=task, why=why, removed=removed, kept=kept
+            repository=text(self._place.folder), run=run, task=task, why=why, removed=removed, anchor=anchor
         )
 
     def room(self) -> Room:

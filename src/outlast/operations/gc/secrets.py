@@ -95,10 +95,10 @@ def _behind(place: repo.Repo, reader: ObjectReader, tips: Mapping[str, chains.Ti
     seen: set[str] = set()
     for tip in (tip for ref, tip in tips.items() if chains.is_of_saves(ref)):
         for held in tip.saves(place, reader):
-            needed |= {kept.oid for kept in held.meta.secrets}
+            needed |= {secret.oid for secret in held.meta.secrets}
             if held.commit in seen:
                 break
-            if not tip.kept:
+            if not tip.chosen:
                 seen.add(held.commit)
     return needed
 
@@ -108,5 +108,5 @@ def _in_saves(place: repo.Repo, reader: ObjectReader, commits: set[str]) -> set[
     needed: set[str] = set()
     for commit in sorted(commits):
         with contextlib.suppress(SaveDamaged):  # of another repository, or no more to be restored
-            needed |= {kept.oid for kept in saves.read(reader, commit, place.algo).meta.secrets}
+            needed |= {secret.oid for secret in saves.read(reader, commit, place.algo).meta.secrets}
     return needed

@@ -3,13 +3,16 @@
 import contextlib
 import os
 import shutil
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import msgspec
 
 from outlast.errors import SaveDamaged, SaveError, UsageError
-from outlast.operations.gc import places
+from outlast.inspect import find
+from outlast.operations.gc import anchors, places
 from outlast.store.local import Local
+from outlast.store.protocol import RunFilter, Store
 from outlast.workspace import repo
 from outlast.workspace.capture.special import repo_id
 from outlast.workspace.compact import chain, prune, repack
@@ -31,11 +34,15 @@ class Vault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """Saves of before that were moved out of a repository, or would be; `failed` says why they stay."""
+    """Saves of before that were moved out of a repository, or would be; `failed` says why they stay.
+
+    `left` are those of runs that this store does not know: of another store, whose vault may not have them yet.
+    """
 
     repository: str
     vault: str
     refs: int = 0
+    left: int = 0
     freed_bytes: int = 0
     failed: str = ""
 
@@ -48,7 +55,11 @@ def listed(local: Local) -> tuple[Vault, ...]:
 def _shown(vault: Path, owner: identity.Owner) -> Vault:
     place = repo.of_vault(vault)
     ours = prune.packed_bytes(place)
-    linked = sum(told.st_size for told in repack.brought_packs(place.packs).values() if told.st_nlink > 1)
+    linked = sum(
+        pack_stat.st_size
+        for pack_stat in repack.brought_packs(place.packs).values()
+        if pack_stat.st_nlink > 1
+    )
     return Vault(
         vault=str(vault), repository=owner.common_dir, folders=owner.folders, gone=identity.is_gone(owner),
         runs=len({name.split("/")[2] for name in refs.list_refs(vault, chain.REFS)}), bytes=ours, linked_bytes=linked,
@@ -78,8 +89,8 @@ def remove(local: Local, name: str, *, dry_run: bool = False) -> Vault:
 # -- saves of before ---------------------------------------------------------------------------------------------------
 
 
-def move_saves(local: Local, *, dry_run: bool = False) -> tuple[Moved, ...]:
-    """Move the saves of before from repositories and shadows into the vaults. Safe to repeat after a kill.
+def move_saves(local: Local, known: Container[str], *, dry_run: bool = False) -> tuple[Moved, ...]:
+    """Move the saves of `known` runs of before from repositories and shadows into the vaults. Safe to repeat after a kill.
 
     A ref goes only when all it reaches is in the vault. Objects of ours that the user's own refs, reflogs or indexes
     reach stay in the repository.
@@ -91,21 +102,37 @@ def move_saves(local: Local, *, dry_run: bool = False) -> tuple[Moved, ...]:
             private / "shadow.git" for private in privates if (private / "shadow.git" / "HEAD").exists()
         ]
         for source in sources:
-            names = refs.list_refs(source, old_saves.REFS)
-            if not names and source.name != "shadow.git":
+            there = refs.list_refs(source, old_saves.REFS)
+            if not there and source.name != "shadow.git":
                 continue
-            moved = Moved(repository=str(source), vault=str(place.vault), refs=len(names))
+            names = {
+                name: oid
+                for name, oid in there.items()
+                if source.name == "shadow.git" or _run_of(name) in known
+            }
+            left = len(there) - len(names)
+            moved = Moved(repository=str(source), vault=str(place.vault), refs=len(names), left=left)
             try:
                 with places.locked(privates):
-                    found.append(moved if dry_run else _moved(place, source, moved))
+                    goes = (names or source.name == "shadow.git") and not dry_run
+                    found.append(_moved(place, source, moved, names) if goes else moved)
             except (SaveError, OSError) as error:
                 found.append(msgspec.structs.replace(moved, failed=str(error)))
     return tuple(found)
 
 
-def _moved(place: repo.Repo, source: Path, moved: Moved) -> Moved:
+def known_runs(store: Store) -> frozenset[str]:
+    """The runs whose saves are a store's: its own, those that it forgot, and what was saved by hand."""
+    runs = [summary.run for summary in find.all_runs(store, RunFilter())]
+    return frozenset({*runs, *anchors.Anchored(store.local).runs, "hand"})
+
+
+def _run_of(ref: str) -> str:
+    return ref.split("/")[2]
+
+
+def _moved(place: repo.Repo, source: Path, moved: Moved, names: Mapping[str, str]) -> Moved:
     old_saves.bring(place, source)
-    names = refs.list_refs(source, old_saves.REFS)
     there = refs.list_refs(place.vault, old_saves.REFS)
     _check_whole(place, sorted({*names.values()}))
     for name, oid in names.items():
@@ -124,7 +151,8 @@ def _moved(place: repo.Repo, source: Path, moved: Moved) -> Moved:
     )  # as if it were a vault: its packs of ours, and its own refs
     freed = prune.rewrite_packs(own, young_s=0.0)
     _leave_to_git(own.packs)
-    (source / repo_id.MARK).unlink(missing_ok=True)
+    if not moved.left:
+        (source / repo_id.MARK).unlink(missing_ok=True)
     return msgspec.structs.replace(moved, freed_bytes=freed)
 
 
@@ -135,7 +163,7 @@ def _check_whole(place: repo.Repo, commits: list[str]) -> None:
 
 
 def _leave_to_git(packs: Path) -> None:
-    """What is left in packs of ours is the user's: git may do with it what it likes."""
+    """Remove our marks from packs that now hold only the user's objects, so that git may repack them."""
     for name in repack.our_packs(packs):
         with contextlib.suppress(FileNotFoundError):
             (packs / f"{name}.keep").unlink()

@@ -100,8 +100,8 @@ class Pair:
 
 def _files(named: bytes, counted: bytes) -> tuple[FileChange, ...]:
     """What git's two lists say of files; of lists that are cut off, the files that are in both."""
-    told = command.names(named)
-    words = dict(zip(told[1::2], told[::2], strict=False))
+    fields = command.names(named)
+    words = dict(zip(fields[1::2], fields[::2], strict=False))
     found = []
     for line in command.names(counted):
         added, deleted, path = line.split(b"\t", 2)
@@ -163,9 +163,9 @@ def _pack(saver: Saver, old: str, now: SavePreview, folder: Path) -> None:
 
 def _add(pack: PackWriter, path: bytes, entry: Entry) -> None:
     try:
-        told = os.lstat(path)
-        linked = stat.S_ISLNK(told.st_mode)
-        oid = pack.add("blob", os.readlink(path)) if linked else pack.add_file(path, expect=told)
+        file_stat = os.lstat(path)
+        linked = stat.S_ISLNK(file_stat.st_mode)
+        oid = pack.add("blob", os.readlink(path)) if linked else pack.add_file(path, expect=file_stat)
     except (Moving, FileNotFoundError):
         oid = ""
     if oid != entry.oid or linked != (entry.mode == LINK):

@@ -127,7 +127,7 @@ class Saves:
         """What saves the workspace of a run; of one that is gone, what its saves can be read through."""
         if not run.state.workspace:
             raise UsageError(
-                f"run {run.run} of task {run.task!r} has no workspace, so no files of it were saved",
+                f"run {run.run} of task {run.task} has no workspace, so no files of it were saved",
                 hint="start it with --workspace DIR, in a program with `workspace=`",
             )
         return self.saver(Path(run.state.workspace))
@@ -291,9 +291,9 @@ class Saves:
             return []
         saver = saver or self.saver()
         place = saver.repo()
-        said = command.run(["rev-parse", f"--disambiguate={text}"], git_dir=place.vault, ok=(0, 128))
+        output = command.run(["rev-parse", f"--disambiguate={text}"], git_dir=place.vault, ok=(0, 128))
         found = []
-        for oid in said.decode().split():
+        for oid in output.decode().split():
             if saver.reader().read(oid)[0] != "commit":
                 continue
             try:
@@ -308,7 +308,7 @@ class Saves:
         held = next((held for held in chain if held.meta.kind != "pre-restore"), None)
         if held is None:
             raise UsageError(
-                f"run {run.run} of task {run.task!r} has no save in {saver.folder}",
+                f"run {run.run} of task {run.task} has no save in {saver.folder}",
                 hint="see `outlast saves`",
             )
         return Found(saver, held, run)

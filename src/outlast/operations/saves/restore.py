@@ -39,23 +39,23 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     recreated: bool = False
 
 
-def restore(desk: Saves, found: Found, options: workspace_restore.Options) -> Restored:
+def restore(saves: Saves, found: Found, options: workspace_restore.Options) -> Restored:
     """Make the workspace of a save what it was. What is there is saved first, and the answer names that save.
 
     A workspace that is gone is made again. Raises RunRefused while a living process works there, WorkspaceRefused where the save is of another folder, and
     WorkspaceMoved where a branch has moved on; `force` overrides the first and the last.
     """
-    saver = _of_its_own_folder(desk, found)
+    saver = _of_its_own_folder(saves, found)
     if not options.force:
-        refuse_held(desk, saver)
-    run = desk.owner(saver.folder)
+        refuse_held(saves, saver)
+    run = saves.owner(saver.folder)
     if not saver.folder.is_dir():
         return _recreate(saver, found, run, options)
     secrets = unsaved_files.secrets_of(saver, found.held) if options.with_secrets else []
     done = _restored(saver, found, run, options)
     if not options.dry_run:
         return done
-    return msgspec.structs.replace(done, secrets=tuple(kept.path for kept in secrets))
+    return msgspec.structs.replace(done, secrets=tuple(secret.path for secret in secrets))
 
 
 def _restored(
@@ -103,33 +103,33 @@ def _foreseen(found: Found, folder: Path, *, with_secrets: bool) -> Restored:
     secrets = unsaved_files.secrets_of(found.saver, held) if with_secrets else []
     return Restored(
         save=held.commit, folder=text(folder), written=tuple(text(path) for path, _, _ in wanted), deleted=(),
-        branch=held.meta.branch, secrets=tuple(kept.path for kept in secrets),
+        branch=held.meta.branch, secrets=tuple(secret.path for secret in secrets),
         left_out=tuple(left.path for left in held.meta.left_out), dry_run=True,
     )  # fmt: skip
 
 
-def check_new(desk: Saves, found: Found, to: Path) -> None:
+def check_new(saves: Saves, found: Found, to: Path) -> None:
     """Refuse a folder that holds anything, unless the same command was killed while it filled it."""
-    if not any(_begun(desk, found, run) for run in runs_in(desk.store, to, open_only=True)):
+    if not any(_begun(saves, found, run) for run in runs_in(saves.store, to, open_only=True)):
         workspace_restore.refuse_full(to)
 
 
-def _begun(desk: Saves, found: Found, run: Summary) -> bool:
+def _begun(saves: Saves, found: Found, run: Summary) -> bool:
     """Whether a run is the fork that this save is for, made and not yet started."""
-    assert desk.store is not None, "runs are found in a store"
+    assert saves.store is not None, "runs are found in a store"
     assert found.run is not None, "a fork is of a run"
     fork = run.state.fork
-    started = desk.store.read(run.run, after=0, limit=1, tags=("attempt_started",)).events
+    started = saves.store.read(run.run, after=0, limit=1, tags=("attempt_started",)).events
     return fork is not None and (fork.run, fork.beat) == (found.run.run, found.beat) and not started
 
 
-def give_files(desk: Saves, found: Found, fork: Summary, to: Path) -> None:
+def give_files(saves: Saves, found: Found, fork: Summary, to: Path) -> None:
     """The files of the beat that a fork begins after, in a folder of its own, and the save that says so in its journal.
 
     Killed anywhere, the same again ends right. A fork that was started meanwhile is left alone.
     """
-    assert desk.store is not None, "a fork is in a store"
-    if not _begun(desk, found, fork):
+    assert saves.store is not None, "a fork is in a store"
+    if not _begun(saves, found, fork):
         return
     beat, reason = fork.state.beats, f"forked after beat {fork.state.beats} of run {found.held.meta.run}"
     purpose = Purpose(kind="beat", run=fork.run, task=fork.task, reason=reason, beat=beat, seq=fork.state.seq)
@@ -138,18 +138,18 @@ def give_files(desk: Saves, found: Found, fork: Summary, to: Path) -> None:
     if to.is_dir() and any(to.iterdir()):
         again = msgspec.structs.replace(purpose, kind="pre-restore")
         workspace_restore.restore(
-            desk.saver(to), found.held, again, workspace_restore.Options(git_state=False)
+            saves.saver(to), found.held, again, workspace_restore.Options(git_state=False)
         )
     else:
         workspace_restore.materialise(found.saver, found.held, to)
-    save = desk.saver(to).capture(purpose)
+    save = saves.saver(to).capture(purpose)
     assert save is not None, "a beat's save is made whether the tree is dirty or not"
-    with requests.claimed(desk.store, fork.run) as journal:
-        if journal.state.seq == fork.state.seq and not _says_so(desk.store, fork):
+    with requests.claimed(saves.store, fork.run) as journal:
+        if journal.state.seq == fork.state.seq and not _says_so(saves.store, fork):
             made = ev.SaveMade(
                 at=journal.now(), kind="beat", commit=save.commit, ref=save.ref, beat=beat, reason=reason
             )
-            desk.store.append(journal.batch(Append((made,))))
+            saves.store.append(journal.batch(Append((made,))))
 
 
 class ForkFiles:
@@ -160,12 +160,12 @@ class ForkFiles:
 
     def __init__(self, store: Store, source: Summary, beat: int, to: Path) -> None:
         self.to = to
-        self._desk = Saves(
+        self._saves = Saves(
             store.local, store, source.project, store.local.folder
         )  # wherever this process stands
         try:
-            self._found = self._desk.at_beat(source, beat)
-            check_new(self._desk, self._found, self.to)
+            self._found = self._saves.at_beat(source, beat)
+            check_new(self._saves, self._found, self.to)
         except BaseException:
             self.close()
             raise
@@ -177,11 +177,11 @@ class ForkFiles:
 
     def give(self, fork: Summary) -> None:
         """Write them; see `give_files`."""
-        give_files(self._desk, self._found, fork, self.to)
+        give_files(self._saves, self._found, fork, self.to)
 
     def close(self) -> None:
         """Let go of the processes."""
-        self._desk.close()
+        self._saves.close()
 
 
 def _says_so(store: Store, fork: Summary) -> bool:
@@ -190,31 +190,31 @@ def _says_so(store: Store, fork: Summary) -> bool:
     return any(isinstance(each.event, ev.SaveMade) and f"/{fork.run}/" in each.event.ref for each in made)
 
 
-def refuse_held(desk: Saves, saver: Saver) -> None:
+def refuse_held(saves: Saves, saver: Saver) -> None:
     """While an agent writes there, what is brought back would be mixed with what it does."""
-    for run in runs_in(desk.store, saver.folder, open_only=True):
-        assert desk.store is not None, "runs are found in a store"
-        if run.holder is not None and desk.store.holder_lives(run.root):
+    for run in runs_in(saves.store, saver.folder, open_only=True):
+        assert saves.store is not None, "runs are found in a store"
+        if run.holder is not None and saves.store.holder_lives(run.root):
             raise RunRefused(
-                f"run {run.run} of task {run.task!r} is held by pid {run.holder.pid} on {run.holder.host},"
+                f"run {run.run} of task {run.task} is held by pid {run.holder.pid} on {run.holder.host},"
                 f" which works in {saver.folder}",
                 hint=f"stop it first: `outlast pause {run.run}`; or restore with --to DIR",
             )
 
 
-def _of_its_own_folder(desk: Saves, found: Found) -> Saver:
+def _of_its_own_folder(saves: Saves, found: Found) -> Saver:
     """What saves the folder to be restored: that of the run, or around the person if the save was made there.
 
     A save of a worktree that is gone goes there, not into another of its repository.
     """
     made_of = found.held.meta.folder
-    if desk.given:
-        if desk.saver().repo().vault != found.saver.repo().vault:
+    if saves.given:
+        if saves.saver().repo().vault != found.saver.repo().vault:
             raise WorkspaceRefused(
-                f"save {found.held.commit[:SHORT_CHARS]} is not of {desk.folder} or its repository",
+                f"save {found.held.commit[:SHORT_CHARS]} is not of {saves.folder} or its repository",
                 hint="bring it back into a new folder with --to DIR",
             )
-        return desk.saver()
+        return saves.saver()
     if found.run is not None or not made_of or made_of == text(found.saver.folder):
         return found.saver
     if os.path.isdir(raw(made_of)):
@@ -222,12 +222,12 @@ def _of_its_own_folder(desk: Saves, found: Found) -> Saver:
             f"save {found.held.commit[:SHORT_CHARS]} was made of {made_of}, not of {found.saver.folder}",
             hint="name the folder to be restored with --workspace DIR, or a new one with --to DIR",
         )
-    return desk.lost(Path(os.fsdecode(raw(made_of))), found.saver.repo().vault) or found.saver
+    return saves.lost(Path(os.fsdecode(raw(made_of))), found.saver.repo().vault) or found.saver
 
 
 def _brought(done: workspace_restore.RestoreReport, *, dry_run: bool = False, new: bool = False) -> Restored:
     return Restored(
         save=done.save, folder=done.folder, written=done.written, deleted=done.deleted,
         before=done.before.commit if done.before is not None else None, branch=done.branch, secrets=done.secrets,
-        apart=done.apart, left_out=done.kept, dry_run=dry_run, new=new,
+        apart=done.apart, left_out=done.left_alone, dry_run=dry_run, new=new,
     )  # fmt: skip

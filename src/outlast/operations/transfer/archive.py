@@ -322,7 +322,7 @@ def _take_in(
     newest = store.list(RunFilter(project=opened.project, task=opened.task, parent=""), limit=1)
     made = store.create(opened, events, after=newest[0].run if newest else "", children=children)
     if made != opened.run:
-        raise UsageError(f"task {opened.task!r} was started meanwhile as run {made}", hint="import it again")
+        raise UsageError(f"task {opened.task} was started meanwhile as run {made}", hint="import it again")
     faults.point("import.created")
     notes.drop()
     return _imported(store, made, manifest, family, brought)
@@ -385,7 +385,7 @@ def _as_itself(journal: RunEvents, project: str) -> RunEvents:
 def _fork_name(store: Store, opened: ev.RunOpened, project: str, task: str | None) -> str:
     name = fork.free_task(store, project, f"{opened.task}-fork") if task is None else task_name(task)
     if store.list(RunFilter(project=project, task=name, parent=""), limit=1):
-        raise UsageError(f"task {name!r} has a run already", hint="name the fork with --task")
+        raise UsageError(f"task {name} has a run already", hint="name the fork with --task")
     return name
 
 
@@ -398,7 +398,7 @@ def _as_forks(
     for opened, events in family:
         whole = [opened, *events]
         head = st.fold(st.RunState(), whole)
-        length, kept = _past(path, whole, head, (opened.run, head.beats + 1) in parents)
+        length, shared = _past(path, whole, head, (opened.run, head.beats + 1) in parents)
         parent = opened.parent
         renamed = msgspec.structs.replace(
             opened, at=attempts.now(), run=ids[opened.run], task=task if parent is None else opened.task,
@@ -406,7 +406,7 @@ def _as_forks(
             budget=st.fold(st.RunState(), whole[:length]).budget,
             parent=None if parent is None else Parent(ids[parent.run], parent.beat, ids[parent.root]),
         )  # fmt: skip
-        made.append((renamed, kept))
+        made.append((renamed, shared))
     return made
 
 
@@ -418,13 +418,13 @@ def _past(path: Path, whole: list[ev.AnyEvent], head: st.RunState, has_children:
     """
     if head.parent is not None and head.status == "done":
         ends = tuple(event for event in whole if isinstance(event, ev.Finished))
-        return len(whole), (*fork.kept(whole), *ends)
+        return len(whole), (*fork.work_among(whole), *ends)
     length = fork.save_point(whole, head.beats)
     if length is None and head.beats:
         raise damaged(path, f"the last save point of {head.run} is missing")
     length = len(whole) if length is None else length
     rest = fork.recorded(whole[length:], head.beats + 1) if has_children else ()
-    return length, (*fork.kept(whole[:length]), *rest)
+    return length, (*fork.work_among(whole[:length]), *rest)
 
 
 def _require_absent(store: Store, opened: ev.RunOpened, children: Sequence[RunEvents]) -> None:
@@ -441,7 +441,7 @@ def _require_absent(store: Store, opened: ev.RunOpened, children: Sequence[RunEv
     for other in store.list(RunFilter(project=opened.project, task=opened.task, parent=""), limit=1):
         if other.state.status not in CLOSED:
             raise RunRefused(
-                f"task {opened.task!r} of this project has another run that is not over: {other.run}",
+                f"task {opened.task} of this project has another run that is not over: {other.run}",
                 hint=f"`outlast cancel {other.run}` first, or import into another --project",
             )
 

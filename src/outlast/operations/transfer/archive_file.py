@@ -383,9 +383,9 @@ class _Counted:
 
 def _hashed(chunks: Iterator[bytes], *, keep: bool) -> tuple[str, bytes]:
     hashing = hashlib.blake2b(digest_size=32)
-    kept = []
+    parts = []
     for chunk in chunks:
         hashing.update(chunk)
         if keep:
-            kept.append(chunk)
-    return hashing.hexdigest(), b"".join(kept)
+            parts.append(chunk)
+    return hashing.hexdigest(), b"".join(parts)

@@ -76,7 +76,7 @@ def _packed(local: Local, head: st.RunState, family: Sequence[str], room: Path) 
         path = (
             room / f"{os.urandom(6).hex()}.bundle"
         )  # a git that outlived a killed export may still write another
-        told = bundles.make(place, names, path)
+        header = bundles.make(place, names, path)
     except SaveError as error:
         return Packed(why_not=str(error))
     size = path.stat().st_size
@@ -85,7 +85,7 @@ def _packed(local: Local, head: st.RunState, family: Sequence[str], room: Path) 
     faults.point("export.bundled")
     secrets = tuple(each.path for each in newest.meta.secrets) if newest is not None else ()
     entry = Entry(size, archive_file.digest_of_file(path))
-    return Packed(path, Bundle(told.form, place.shadow), entry, len(names), secrets)
+    return Packed(path, Bundle(header.form, place.shadow), entry, len(names), secrets)
 
 
 def _place(local: Local, folder: Path) -> repo.Repo:
@@ -139,7 +139,7 @@ class Notes:
         faults.point("import.noted")
 
     def drop(self) -> None:
-        """It is made."""
+        """Forget the note: the import is complete."""
         self._path.unlink(missing_ok=True)
 
 
@@ -259,11 +259,11 @@ def bring(
         differs = held is not None and now != repo.Head(held.meta.head, held.meta.branch)
     finally:
         saver.close()
-    told = FilesBrought(workspace=text(folder), new=target.is_new, refs=len(taken))
+    brought = FilesBrought(workspace=text(folder), new=target.is_new, refs=len(taken))
     if held is None:
-        return told
+        return brought
     return msgspec.structs.replace(
-        told, save=held.commit, head=held.meta.head, branch=held.meta.branch, head_differs=differs,
+        brought, save=held.commit, head=held.meta.head, branch=held.meta.branch, head_differs=differs,
         secrets=tuple(each.path for each in held.meta.secrets),
     )  # fmt: skip
 

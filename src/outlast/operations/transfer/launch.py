@@ -24,6 +24,8 @@ class Blobs(msgspec.Struct, frozen=True):
 
 def launched_here(event: ev.AnyEvent, was: str, now: str, blobs: Blobs) -> ev.AnyEvent:
     """The event with its launch moved from one workspace to the other; what cannot be read stays as it is."""
+    if isinstance(event, ev.AttemptStarted) and event.host_id:
+        event = msgspec.structs.replace(event, host_id="")  # the files come along
     if not isinstance(event, ev.AttemptStarted | ev.RunOpened) or event.launch is None:
         return event
     payload = event.launch
@@ -37,8 +39,8 @@ def launched_here(event: ev.AnyEvent, was: str, now: str, blobs: Blobs) -> ev.An
     if moved == launch:
         return event
     data = msgspec.json.encode(moved)
-    kept = Payload(blob=blobs.put(data), size=len(data)) if payload.blob else Payload(v=msgspec.Raw(data))
-    return msgspec.structs.replace(event, launch=kept)
+    stored = Payload(blob=blobs.put(data), size=len(data)) if payload.blob else Payload(v=msgspec.Raw(data))
+    return msgspec.structs.replace(event, launch=stored)
 
 
 def command_of(events: Iterable[ev.AnyEvent], blobs: Blobs) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ class Leaving:
 
     @property
     def digests(self) -> dict[str, Entry]:
-        """What the manifest promises of them."""
+        """The manifest's entries for these files: size and digest by name."""
         return {name: Entry(len(data), archive_file.digest_of(data)) for name, data in self.entries.items()}
 
     def journal(self, run: str, events: Sequence[ev.AnyEvent]) -> list[ev.AnyEvent]:
@@ -140,24 +140,24 @@ class Leaving:
                     return file.read(self._room)
         except OSError:
             return b""
-        self.left.append(_told(copy, size))
+        self.left.append(_session_copy(copy, size))
         return b""
 
     def _take(self, copy: Copy, data: bytes) -> "MaskedCopy | None":
         """What goes along of a copy; None where it stays."""
         masked = _mask(data) if self._masks else MaskedCopy(data)
         if len(masked.data) > self._room:
-            self.left.append(_told(copy, len(data)))
+            self.left.append(_session_copy(copy, len(data)))
             return None
         entry = f"{archive_file.SESSIONS}{len(self.entries)}"
         self.entries[entry] = masked.data
         self.copies[entry] = msgspec.structs.replace(copy, masked=bool(masked.kinds))
-        self.gone.append(_told(copy, len(masked.data), masked.kinds))
+        self.gone.append(_session_copy(copy, len(masked.data), masked.kinds))
         self._room -= len(masked.data)
         return masked
 
 
-def _told(copy: Copy, size: int, kinds: tuple[str, ...] = ()) -> SessionCopy:
+def _session_copy(copy: Copy, size: int, kinds: tuple[str, ...] = ()) -> SessionCopy:
     return SessionCopy(
         run=copy.run, agent=copy.agent, session=copy.session, beside=copy.beside, size=size, masked=kinds
     )  # fmt: skip
@@ -221,7 +221,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _is_json_of_half_characters(line: bytes) -> bool:
-    """What an agent cut off in the middle of a character is no text for us, and JSON for others."""
+    """Whether a line is JSON although it is not valid UTF-8: an agent may cut a text in the middle of a character."""
     try:
         json.loads(line.decode("utf-8", "surrogateescape"), strict=False)
     except (ValueError, RecursionError):

@@ -276,7 +276,7 @@ class BeatEngine:
             looking = as_probe(probe)
             policy = recovery.policy_for(unknown, takes_key=takes_key(fn), has_probe=looking is not None)
             encoded = encode([args, kwargs], canonical=True)
-            kept = yield from self._journal.keep([args, kwargs], canonical=True)
+            arguments = yield from self._journal.keep([args, kwargs], canonical=True)
             record = self._recorded(name, occurrence, key)
             here = record is not None and record.intent.beat == self.number
             n = record.intent.n if record is not None and here else self._new_effect()
@@ -284,7 +284,7 @@ class BeatEngine:
             act = Act(
                 beat=self.number, n=n, name=name, occurrence=occurrence, own_key=key is not None,
                 key=key if key is not None else effect_key(self._journal.run, self.number, name, occurrence),
-                fn=fn, args=args, kwargs=kwargs, encoded=kept,
+                fn=fn, args=args, kwargs=kwargs, encoded=arguments,
                 digest=digest(encoded), policy=policy, probe=looking, retries=retry, timeout_s=timeout_s,
                 key_ttl_s=self.owner.settings["key_ttl_s"],
             )  # fmt: skip
@@ -366,12 +366,12 @@ class BeatEngine:
         meter = run.meter if journal.standing.budget is not None else None
         extended = (yield from self._extensions()) if self._extended else ()
         cursor, over = self._next(extended)
-        kept = NOTHING if result is None else (yield from journal.keep(result))
+        payload = NOTHING if result is None else (yield from journal.keep(result))
         shown = None if evidence is None else (yield from journal.keep(evidence))
         last = (yield from journal.keep(self._result)) if self._over else None
         save = (yield Block(run.save_beat)) if run.files is not None else ""
         event = ev.BeatDone(
-            at=journal.now(), beat=self.number, step=self.step if self.path else "", cursor=cursor, over=over, result=kept,
+            at=journal.now(), beat=self.number, step=self.step if self.path else "", cursor=cursor, over=over, result=payload,
             evidence=shown, extended=extended, finish=last,
             remembered=self._remembered, unreached=self._unreached() if journal.record.begun else (),
             save=save, stage=self._stage, session=self.session, spent=None if spent is NO_USAGE or spent == NO_USAGE else spent,
@@ -480,12 +480,12 @@ def file_behind(folder: Path, uri: str, bytes_max: int) -> bytes | None:
     path = folder / unquote(uri.partition(":")[2].removeprefix("//")).replace("\0", "�")
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
-        told = os.fstat(fd)
-        if not stat.S_ISREG(told.st_mode):
+        file_stat = os.fstat(fd)
+        if not stat.S_ISREG(file_stat.st_mode):
             raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
-        if told.st_size > bytes_max:
+        if file_stat.st_size > bytes_max:
             return None
-        return file.read(told.st_size)
+        return file.read(file_stat.st_size)
 
 
 def check_memory(memory: tuple[MemoryRef, ...], added: tuple[MemoryRef, ...]) -> None:

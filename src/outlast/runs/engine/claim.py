@@ -95,6 +95,7 @@ def _claim(run: "RunEngine") -> None:
         run.result = reader.result(store, head)
         return
     held.lease = store.claim(made, ttl_s=run.settings["lease_s"])
+    admission.refuse_other_host(store, held.lease)
     head = reader.head(store, made)
     admission.admit(terms, store, head, is_child=False)
     run.journal = Journal(store, held.lease, head, run)

@@ -22,9 +22,9 @@ def finish(run: "RunEngine", result: object) -> Steps:
     """Record that the run is done. Raises ChecksFailed or UnreachedEffect where it is not."""
     if run.is_done:
         return
-    kept = yield from begin_finish(run, result)
+    payload = yield from begin_finish(run, result)
     checks = (yield Block(lambda: tuple(filter(None, checking(run))))) if run.contract.checks else ()
-    yield from record_done(run, kept, checks)
+    yield from record_done(run, payload, checks)
 
 
 def begin_finish(run: "RunEngine", result: object) -> Steps:
@@ -35,9 +35,9 @@ def begin_finish(run: "RunEngine", result: object) -> Steps:
             f"run {run.id} cannot be finished: an effect is in doubt",
             hint=f"see `outlast effects {run.id}`",
         )
-    kept = yield from _kept_result(run, result)
+    payload = yield from _final_result(run, result)
     faults.point("checks.before")
-    return kept
+    return payload
 
 
 def checking(run: "RunEngine") -> Iterator[Check | None]:
@@ -51,7 +51,7 @@ def record_done(run: "RunEngine", result: Payload, checks: tuple[Check, ...]) ->
     failed = next((check for check in checks if check.exit_code != 0), None)
     if failed is not None:
         raise ChecksFailed(
-            f"check {failed.command!r} failed with {failed.exit_code}{_said(failed)}",
+            f"check {failed.command!r} failed with {failed.exit_code}{_output_of(failed)}",
             hint=f"run {run.id} is not done; mend it and start again",
         )
     faults.point("checks.passed")
@@ -69,12 +69,12 @@ def record_done(run: "RunEngine", result: Payload, checks: tuple[Check, ...]) ->
     faults.point("run.finished")
 
 
-def _said(failed: Check) -> str:
-    said = shorten(failed.output[-1500:], 1500).strip()
-    return f": {said}" if said else ", and printed nothing"
+def _output_of(failed: Check) -> str:
+    output = shorten(failed.output[-1500:], 1500).strip()
+    return f": {output}" if output else ", and printed nothing"
 
 
-def _kept_result(run: "RunEngine", result: object) -> Steps:
+def _final_result(run: "RunEngine", result: object) -> Steps:
     """The run's result as it is kept: the given one, else the one that the last beat staged, perhaps in an earlier attempt."""
     if result is None and run.state.finish_seq:
         event = run.journal.event_at(run.state.finish_seq)

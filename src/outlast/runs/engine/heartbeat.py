@@ -77,8 +77,8 @@ class Heartbeat:
         """The leases to renew now, by their length; each length is due again after a third of it."""
         now = time.monotonic()
         with self._lock:
-            kept = {ttl_s for _, ttl_s in self._leases.values()}
-            self._due_s = {ttl_s: due_s for ttl_s, due_s in self._due_s.items() if ttl_s in kept}
+            lengths = {ttl_s for _, ttl_s in self._leases.values()}
+            self._due_s = {ttl_s: due_s for ttl_s, due_s in self._due_s.items() if ttl_s in lengths}
             due = {ttl_s for ttl_s, due_s in self._due_s.items() if due_s <= now}
             self._due_s |= {ttl_s: now + ttl_s / 3 for ttl_s in due}
             return {

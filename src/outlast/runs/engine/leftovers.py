@@ -67,5 +67,5 @@ def _since_s(age_s: int | None, timing: Timing) -> float:
 
 
 def _on(roster: Path, key: str) -> tuple[str, ...]:
-    """What lives of the calls of an effect, in words."""
+    """The living processes of an effect's calls, in words."""
     return tuple(describe(proc.pid) for proc in Roster(roster).alive(key))

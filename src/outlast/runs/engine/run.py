@@ -212,16 +212,23 @@ class RunEngine:
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    def take_requests(self) -> Steps:
-        """Take in what people asked of the run; a child looks into its root's inbox. A request to stop may have to wait."""
-        if not self.supervision.may_stop and inbox.asked_to_stop(self.journal):
+    def take_requests(self, *, if_rung: bool = False) -> Steps:
+        """Take in what people asked of the run; a child looks into its root's inbox. A request to stop may have to wait.
+
+        `if_rung`: look into the inbox only where somebody has put something in since the last look. A store that cannot be
+        used says so when it is asked, and before an intent is in anybody's memory.
+        """
+        is_rung = not if_rung or self.root.journal.lease.request_waits() or not self.journal.store.usable
+        if is_rung and not self.supervision.may_stop and inbox.stop_request(self.journal):
             return
         if self.journal.store.disk_is_full:
             raise DiskFull(
                 f"the disk under {self.journal.store.url} is full", hint="make room, then start again"
             )
         root = self.root
-        yield from inbox.take_in(root.journal, self.journal, root.meter.at_end(root.beat))
+        inbox.require_open(root.journal, self.journal)
+        if is_rung:
+            yield from inbox.take_in(root.journal, self.journal, root.meter.at_end(root.beat))
 
     def take_findings(self) -> Steps:
         """Take in waiting findings about effects, and no other request: they may decide about the very next call."""

@@ -56,10 +56,10 @@ def record_start(run: "RunEngine", found: list[ev.AnyEvent], lost: ev.AttemptEnd
         lost = attempts.lost(head, journal.now(), last_seen_s=journal.lease.last_seen_s)
     amended = _amended(run)
     launch = run.supervision.launch
-    kept = None if launch is None else (yield from journal.keep(launch))
+    launch_payload = None if launch is None else (yield from journal.keep(launch))
     first = run.meter.first_reserved(head)
     started = attempts.started(
-        journal.lease, journal.now(), __version__, sys.argv, kept, first,
+        journal.lease, journal.now(), __version__, sys.argv, launch_payload, first,
         finishes=run.supervision.finishes, guarded=run.supervision.guarded, within=run.supervision.within,
     )  # fmt: skip
     events = (*((lost,) if lost is not None else ()), *amended, *found, started)

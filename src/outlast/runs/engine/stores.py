@@ -21,7 +21,7 @@ def acquire(url: str | os.PathLike[str] | None = None) -> Store:
 
 
 def give_back(store: Store) -> None:
-    """One user less; the last one closes it."""
+    """Give a shared store back. The last user closes it."""
     with _lock:
         for key, (opened, users) in list(_open.items()):
             if opened is not store:

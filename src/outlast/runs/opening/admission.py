@@ -11,7 +11,7 @@ from outlast.errors import ContractChanged, RunRefused
 from outlast.runs import attempts, reader
 from outlast.runs.journal import encode
 from outlast.runs.opening.terms import Terms, new_id
-from outlast.store.protocol import RunFilter, Store
+from outlast.store.protocol import Lease, RunFilter, Store
 
 VALUE_CHARS_MAX = 120
 
@@ -23,10 +23,10 @@ def make(terms: Terms, store: Store, launch: object, *, after: str = "") -> str:
     """
     where = RunFilter(task=terms.task, project=terms.project, parent="")
     is_new = launch is not None and (bool(after) or not store.list(where, limit=1))
-    return store.create(opened(terms, None, _kept(store, launch) if is_new else None), after=after)
+    return store.create(opened(terms, None, _launch_payload(store, launch) if is_new else None), after=after)
 
 
-def _kept(store: Store, launch: object) -> Payload:
+def _launch_payload(store: Store, launch: object) -> Payload:
     data = encode(launch)
     if len(data) <= PAYLOAD_INLINE_MAX_BYTES:
         return Payload(v=msgspec.Raw(data))
@@ -70,6 +70,20 @@ def refused(state: st.RunState, verdict: statuses.Refusal) -> RunRefused:
     return RunRefused(f"run {state.run} of task {state.task} {why}", hint=hint)
 
 
+def refuse_other_host(store: Store, lease: Lease) -> None:
+    """Refuse to go on with a run whose files and saves are on another host of a shared store."""
+    here = lease.holder.host_id
+    if not here:
+        return
+    newest = store.read(lease.run, after=0, tags=("attempt_started",), newest=True, limit=1).events
+    started = newest[0].event if newest else None
+    if isinstance(started, ev.AttemptStarted) and started.host_id not in ("", here):
+        raise RunRefused(
+            f"run {lease.run} works on host {started.host}: its files and their saves are there",
+            hint=f"type there `outlast resume {lease.run}`, or bring it here with `outlast export` and `outlast import`",
+        )
+
+
 def admit(terms: Terms, store: Store, head: st.RunState, *, is_child: bool) -> None:
     """Refuse a start that the status or the contract forbids."""
     status = head.status if head.status != "running" else "interrupted"
@@ -95,19 +109,23 @@ def admit(terms: Terms, store: Store, head: st.RunState, *, is_child: bool) -> N
         )
 
 
-def _contract_words(asked: Contract, recorded: Contract) -> str:
+def _contract_words(wanted: Contract, recorded: Contract) -> str:
     """The difference of two contracts: as it was at first, and as asked for now."""
-    names = [name for name in Contract.__struct_fields__ if getattr(asked, name) != getattr(recorded, name)]
-    told = [f"{_value(getattr(recorded, name))}, not {_value(getattr(asked, name))}" for name in names]
-    return "another contract: " + "; ".join(f"{name} {each}" for name, each in zip(names, told, strict=True))
+    names = [name for name in Contract.__struct_fields__ if getattr(wanted, name) != getattr(recorded, name)]
+    differences = [
+        f"{_value(getattr(recorded, name))}, not {_value(getattr(wanted, name))}" for name in names
+    ]
+    return "another contract: " + "; ".join(
+        f"{name} {each}" for name, each in zip(names, differences, strict=True)
+    )
 
 
-def _budget_words(recorded: Allowance | None, asked: Allowance | None) -> str:
-    before, now = (msgspec.structs.asdict(each or Allowance()) for each in (recorded, asked))
-    told = [
+def _budget_words(recorded: Allowance | None, wanted: Allowance | None) -> str:
+    before, now = (msgspec.structs.asdict(each or Allowance()) for each in (recorded, wanted))
+    differences = [
         f"{name} {_value(before[name])}, not {_value(now[name])}" for name in now if before[name] != now[name]
     ]
-    return "another budget: " + "; ".join(told)
+    return "another budget: " + "; ".join(differences)
 
 
 def _value(given: object) -> str:

@@ -115,7 +115,7 @@ def async_child(
     done: Sequence[str] | str | None,
     invariants: Sequence[str] | str | None,
 ) -> AsyncRun:
-    """The same for a beat of an async run."""
+    """Open a child run of a beat of an async run."""
     return AsyncRun(_child(beat, task, goal, done, invariants))
 
 

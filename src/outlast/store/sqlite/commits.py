@@ -100,10 +100,10 @@ class Commits:
             faults.point("store.before_commit")
             try:
                 try:
-                    db.writer.execute(_INSERT, row)
+                    db.in_turn(lambda: db.writer.execute(_INSERT, row))
                 except apsw.FullError:
                     self._make_room_after_failing()
-                    db.writer.execute(_INSERT, row)
+                    db.in_turn(lambda: db.writer.execute(_INSERT, row))
             except apsw.ConstraintError:
                 raise self._lost(batch) from None
             except apsw.Error as error:
@@ -178,10 +178,10 @@ class Commits:
     def _commit(self, group: list[_Pending]) -> None:
         try:
             try:
-                self._write(group)
+                self._db.in_turn(lambda: self._write(group))
             except apsw.FullError:
                 self._make_room_after_failing()
-                self._write(group)
+                self._db.in_turn(lambda: self._write(group))
         except apsw.Error as error:
             raise self._db.fail(error) from error
 

@@ -21,8 +21,9 @@ from outlast.errors import (
     StoreRefused,
     UnknownRun,
 )
-from outlast.store import durable
-from outlast.store.sqlite import schema
+from outlast.store import durable, notices
+from outlast.store.sqlite import log_readers, schema
+from outlast.store.sqlite.turns import Turns
 from outlast.store.timing import Timing
 
 T = TypeVar("T")
@@ -40,9 +41,16 @@ class Database:
     """
 
     def __init__(
-        self, path: Path, timing: Timing | None = None, *, vfs: str | None = None, reading: bool = False
+        self,
+        path: Path,
+        timing: Timing | None = None,
+        *,
+        vfs: str | None = None,
+        reading: bool = False,
+        turn: Path | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
+        self.thaw: Callable[[], object] | None = None  # frees the file of processes that will never let go
         self.path = path
         self.reading = reading
         self.write_lock = threading.Lock()
@@ -58,6 +66,11 @@ class Database:
         self.writer = self._connect()
         self._reader = self._connect()
         self.check_exists()
+        self._turns = (  # last: a store that cannot be opened leaves no file open
+            None
+            if turn is None or reading
+            else Turns(turn, self._timing.turn_wait_s, self._timing.turn_pause_s)
+        )
 
     def _connect(self) -> apsw.Connection:
         """Open, and wait for others that open: SQLite does not wait by itself for locks on a change to WAL."""
@@ -67,7 +80,9 @@ class Database:
                 return self._connect_once()
             except StoreBusy:
                 if time.monotonic() > deadline_s:
-                    raise
+                    if not notices.waits_on(self._busy()):
+                        raise
+                    deadline_s = time.monotonic() + self._timing.busy_ms / 1000
                 time.sleep(self._timing.busy_poll_s)
 
     def _connect_reading(self) -> apsw.Connection:
@@ -106,6 +121,7 @@ class Database:
             connection.pragma("fullfsync", 1)
             schema.migrate(connection, self.path)
             connection.pragma("journal_mode", "wal")
+            connection.pragma("journal_size_limit", log_readers.FLOOR_BYTES)
             return connection
         except apsw.Error as error:
             raise self._translate(error) from error
@@ -116,8 +132,7 @@ class Database:
             case apsw.CorruptError() | apsw.NotADBError():
                 return StoreCorrupt(f"the store {self.path} is damaged: {error}", hint=hint)
             case apsw.BusyError() | apsw.LockedError():
-                busy_s = self._timing.busy_ms / 1000
-                return StoreBusy(f"the store {self.path} stayed locked for {busy_s:g} s", hint=hint)
+                return StoreBusy(self._busy(), hint=hint)
             case apsw.CantOpenError() if self.reading:
                 return StoreRefused(
                     f"cannot read the store {self.path} in place: {error}",
@@ -127,6 +142,9 @@ class Database:
                 return StoreRefused(f"cannot write the store {self.path}: {error}", hint=durable.ONLY_READ)
             case _:
                 return AppendUnknown(f"the store {self.path} failed: {error}", hint=hint)
+
+    def _busy(self) -> str:
+        return f"the store {self.path} stayed locked for {self._timing.busy_ms / 1000:g} s"
 
     @property
     def usable(self) -> bool:
@@ -173,6 +191,23 @@ class Database:
             self._broken = error
         return translated
 
+    def in_turn(self, act: Callable[[], T]) -> T:
+        """Write when it is our turn; with the write lock held. What meets a locked database has written nothing."""
+        while True:
+            try:
+                if self._turns is not None:
+                    self._turns.take()
+                return act()
+            except apsw.BusyError:
+                self.rollback()
+            finally:
+                if self._turns is not None:
+                    self._turns.leave()
+            if not notices.waits_on(self._busy()):
+                raise StoreBusy(self._busy(), hint="see `outlast doctor`")
+            if self.thaw is not None:
+                self.thaw()
+
     def rollback(self) -> None:
         """Undo an open transaction, if the file still allows it."""
         with contextlib.suppress(apsw.Error):
@@ -185,16 +220,20 @@ class Database:
         with self.write_lock:
             self.check_usable()
             try:
-                # IMMEDIATE: take the write lock now, so we never fail to upgrade halfway.
-                self.writer.execute("BEGIN IMMEDIATE")
-                changed = change(self.writer)
-                self.writer.execute("COMMIT")
+                changed = self.in_turn(lambda: self._transaction(change))
             except apsw.Error as error:
                 raise self.fail(error) from error
             except BaseException:
                 self.rollback()
                 raise
             return changed
+
+    def _transaction(self, change: Callable[[apsw.Connection], T]) -> T:
+        # IMMEDIATE: take the write lock now, so we never fail to upgrade halfway.
+        self.writer.execute("BEGIN IMMEDIATE")
+        changed = change(self.writer)
+        self.writer.execute("COMMIT")
+        return changed
 
     def read(self, ask: Callable[[apsw.Connection], T]) -> T:
         """Query the reading connection, one thread at a time."""
@@ -238,6 +277,8 @@ class Database:
                 self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._reader.close()
             self.writer.close()
+        if self._turns is not None and not self._forked:
+            self._turns.close()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

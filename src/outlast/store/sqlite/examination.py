@@ -112,7 +112,7 @@ def _odd_schema(connection: apsw.Connection) -> set[str]:
 
 
 class _Examination:
-    """One run, event by event."""
+    """Examines one run event by event."""
 
     def __init__(self, connection: apsw.Connection, row: Row) -> None:
         self._connection = connection

@@ -12,7 +12,7 @@ from outlast.errors import StoreCorrupt
 from outlast.store import locks
 from outlast.store.local import Local
 from outlast.store.protocol import Health
-from outlast.store.sqlite import schema
+from outlast.store.sqlite import log_readers, schema
 
 PROBLEMS_MAX = 20
 _OWNER = "SELECT root FROM runs WHERE id = (SELECT run FROM events WHERE n = ?)"
@@ -31,8 +31,8 @@ def apsw_version() -> str:
 def examine(local: Local, database: Path) -> Health:
     """Read everything once. Raises StoreCorrupt if the file cannot be read at all."""
     size_bytes = database.stat().st_size
-    wal = database.with_name(database.name + "-wal")
-    wal_bytes = wal.stat().st_size if wal.exists() else 0
+    wal_bytes = log_readers.size(database)
+    pinning = log_readers.readers(database) if wal_bytes > log_readers.LONG_BYTES else []
     with reading(database) as connection:
         problems = _problems(connection)
         # A damaged file says nothing reliable about lost events: report only the damage.
@@ -41,6 +41,7 @@ def examine(local: Local, database: Path) -> Health:
             version=schema.version_of(connection), version_known=schema.VERSION, problems=problems,
             missing=marks.missing, rewound=marks.rewound, lost=marks.lost, stale_locks=marks.stale,
             size_bytes=size_bytes, wal_bytes=wal_bytes,
+            hindrances=tuple(log_readers.in_words(reader, wal_bytes) for reader in pinning),
         )  # fmt: skip
 
 

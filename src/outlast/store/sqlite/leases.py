@@ -19,6 +19,7 @@ from outlast.store import locks
 from outlast.store.local import Local
 from outlast.store.protocol import Holder, Lease
 from outlast.store.sqlite.database import Database, row_in
+from outlast.store.sqlite.log_readers import LogWatch
 from outlast.store.timing import Timing
 
 _MARKED = """
@@ -109,6 +110,7 @@ class Leases:
         self._db = database
         self._local = local
         self._held: dict[tuple[str, int], SqliteLease] = {}
+        self._log = LogWatch(database.path, timing)
 
     def epoch_of(self, row: int) -> int:
         """The run's current epoch."""
@@ -175,19 +177,19 @@ class Leases:
     def _take(self, run: str, seen: _Seen, ttl_s: float, placement: int, unchanged: str) -> _Taken | None:
         """Take the next epoch, unless something changed since `seen`."""
         holder = locks.myself()
-        now = locks.boottime_s()
         values = (seen.epoch, seen.expires_s)[: unchanged.count("?")]
 
-        def take(connection: apsw.Connection) -> tuple[int, int | None]:
+        def take(connection: apsw.Connection) -> tuple[int, float, int | None]:
+            now = locks.boottime_s()  # of now, however long the store was busy
             row = row_in(connection, run)
             epoch = connection.execute(
                 "UPDATE runs SET epoch = epoch + 1, holder = ?, expires_s = ?, placement = max(placement, ?)"
                 f" WHERE id = ? AND {unchanged} RETURNING epoch",
                 (msgspec.json.encode(holder), int(now + ttl_s) + 1, placement, row, *values),
             ).get
-            return row, epoch
+            return row, now, epoch
 
-        row, epoch = self._db.write(take)
+        row, now, epoch = self._db.write(take)
         return None if epoch is None else _Taken(row, epoch, holder, now + ttl_s)
 
     def _lease(self, run: str, taken: _Taken, lock: locks.RunLock, ttl_s: float, seen: _Seen) -> SqliteLease:
@@ -282,17 +284,18 @@ class Leases:
     def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> dict[str, str]:
         """See `Store.renew`."""
         self._db.check_exists()
-        now = locks.boottime_s()
+        self._log.look()
 
         def prolong(connection: apsw.Connection) -> dict[str, str]:
+            now = locks.boottime_s()  # of now, however long the store was busy
             lost: dict[str, str] = {}
             for lease in leases:
                 assert isinstance(lease, SqliteLease), "a lease works only with the store that gave it"
-                kept = connection.execute(
+                renewed = connection.execute(
                     "UPDATE runs SET expires_s = ? WHERE id = ? AND epoch = ? RETURNING 1",
                     (int(now + ttl_s) + 1, lease.row, lease.epoch),
                 ).get
-                if kept is None:
+                if renewed is None:
                     lost[lease.run] = "another attempt claimed it"
                     continue
                 lease.deadline_s = now + ttl_s

@@ -3,19 +3,17 @@
 import contextlib
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 import apsw
-import msgspec
 
-from outlast import decoders
 from outlast.core import events as ev
-from outlast.core.state import START_TAGS, RunState, fold, with_start
+from outlast.core.state import START_TAGS, RunState, with_start
 from outlast.core.statuses import CLOSED
-from outlast.errors import OutlastError, StoreCorrupt, StoreTooNew
-from outlast.store.protocol import PAGE_MAX, Changes, EventGlimpse, RecordedEvent, decoded
+from outlast.errors import OutlastError, StoreTooNew
+from outlast.store import rows as rows_of
+from outlast.store.protocol import PAGE_MAX, Changes, RecordedEvent, decoded
 from outlast.store.sqlite.database import Database, row_in
 
 CHANGES_MAX = 50_000  # events; a reader further behind reads everything anew, which is cheaper then
@@ -29,7 +27,6 @@ SELECT (SELECT n FROM newest), (SELECT count(*) FROM news), (SELECT trace FROM t
 UNION ALL
 SELECT NULL, NULL, e.run, r.run FROM (SELECT DISTINCT run FROM news) e LEFT JOIN runs r ON r.id = e.run
 """
-TRACE_BYTES = 66  # the end of a stored event, which holds its time and its checksum
 
 # All ends if they are few. Else the first of each stretch of equal length, which a seek finds, and the last.
 _SAMPLED = """
@@ -104,7 +101,7 @@ ORDER BY e.run, e.seq
 
 def changes(after: int, trace: str, connection: apsw.Connection) -> Changes:
     """See `Store.changes`. A forgotten run leaves a marker event that belongs to no run."""
-    rows: list[Any] = connection.execute(_CHANGES, (after, CHANGES_MAX + 1, TRACE_BYTES)).fetchall()
+    rows: list[Any] = connection.execute(_CHANGES, (after, CHANGES_MAX + 1, rows_of.TRACE_BYTES)).fetchall()
     (number, count, newest, here), *runs = rows
     put_back = number < after or (trace != "" and trace != here)
     anew = put_back or count > CHANGES_MAX or any(name is None for _, _, _, name in runs)
@@ -158,29 +155,6 @@ def event_counts(run: str, connection: apsw.Connection) -> dict[str, int]:
     return dict(rows_of_run(run, connection.execute(sql, (run,)).fetchall(), connection))
 
 
-class _Glance(msgspec.Struct):
-    """The fields that every event has in every version."""
-
-    t: str = ""
-    at: datetime | None = None
-
-
-_glance = decoders.of_json(_Glance).decode
-
-
-def glimpse(n: int, run: str, seq: int, data: bytes) -> EventGlimpse:
-    """See `Store.glimpses`."""
-    try:
-        event = ev.decode(data)
-    except StoreTooNew:
-        try:
-            seen = _glance(data)
-        except msgspec.MsgspecError:
-            seen = _Glance()
-        return EventGlimpse(n, run, seq, seen.t, seen.at, None)
-    return EventGlimpse(n, run, seq, ev.tag_of(event), event.at, event)
-
-
 def events_of_kinds(
     tags: Sequence[str], before: int, limit: int, connection: apsw.Connection
 ) -> list[RecordedEvent]:
@@ -190,7 +164,7 @@ def events_of_kinds(
     found: list[RecordedEvent] = []
     while len(found) < limit:
         rows: list[Any] = connection.execute(sql, (before, limit, *tags)).fetchall()
-        found += decoded([glimpse(*row) for row in rows])
+        found += decoded([rows_of.glimpse(*row) for row in rows])
         if len(rows) < limit:
             break
         before = rows[-1][0]
@@ -209,22 +183,7 @@ def catch_up(
     while found.keys() - problems.keys():
         places = json.dumps([[row, head.seq] for row, head in found.items() if row not in problems])
         rows: list[Any] = database.read(partial(_tails, places))
-        tails: dict[int, list[ev.AnyEvent]] = {}
-        for row, data in rows:
-            if row in problems:
-                continue
-            try:
-                tails.setdefault(row, []).append(ev.decode(data))
-            except StoreTooNew as error:
-                problems[row] = error
-        for row, events in tails.items():
-            try:
-                found[row] = fold(found[row], events)
-            except Exception as error:  # damaged values: the other runs can still be read
-                problems[row] = StoreCorrupt(
-                    f"its events do not follow from each other: {error}",
-                    hint="it is damaged: see `outlast doctor --all`",
-                )
+        rows_of.fold_tails(rows, found, problems)
         if len(rows) < PAGE_MAX:
             break
     return found, problems

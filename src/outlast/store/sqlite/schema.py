@@ -58,8 +58,11 @@ CREATE TABLE requests(
 CREATE INDEX requests_waiting ON requests(run, id) WHERE taken = 0;
 """
 MIGRATIONS: tuple[str, ...] = (_V1,)
-# Not a version of its own: an older outlast knows nothing of this table and works on beside it.
-_CHECKSUMS = "CREATE TABLE IF NOT EXISTS request_sums(id INTEGER PRIMARY KEY, sum INTEGER NOT NULL)"
+# Not versions of their own: an older outlast knows nothing of these and works on beside them.
+_BESIDE = (
+    "CREATE TABLE IF NOT EXISTS request_sums(id INTEGER PRIMARY KEY, sum INTEGER NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS runs_by_parent ON runs(parent)",  # lists ask for the children of every run
+)
 VERSION = len(MIGRATIONS)
 
 
@@ -127,7 +130,7 @@ def request_sum(row: int, at: str, by: str, what: str, args: bytes) -> int:
 def statements() -> set[str]:
     """The schema as a store of this version has it, one text for each table and index."""
     connection = apsw.Connection(":memory:")
-    for each in (*MIGRATIONS, _CHECKSUMS):
+    for each in (*MIGRATIONS, *_BESIDE):
         connection.execute(each)
     rows = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
     connection.close()
@@ -142,7 +145,7 @@ def version_of(connection: apsw.Connection) -> int:
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Migrate the store to this version, one transaction per step. Safe to repeat after a kill."""
     if version_of(connection) == VERSION:
-        connection.execute(_CHECKSUMS)
+        _add_beside(connection)
         return
     connection.execute("BEGIN EXCLUSIVE")
     try:
@@ -151,7 +154,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
             raise too_new(path, found)
         for number in range(found, VERSION):
             connection.execute(MIGRATIONS[number])
-        connection.execute(_CHECKSUMS)
+        _add_beside(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
         faults.point("migrate.before_commit")
@@ -160,3 +163,8 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _add_beside(connection: apsw.Connection) -> None:
+    for statement in _BESIDE:
+        connection.execute(statement)

@@ -127,7 +127,7 @@ class _HeldFile:
         return _read(self._path)
 
     def put(self, data: bytes | None, *, room: int = 0) -> None:
-        with _told(self._path):
+        with _store_errors(self._path):
             if data is not None:
                 _make(self._path.parent)
                 durable.write_durably(self._path, data)
@@ -162,12 +162,12 @@ class _OneFile:
 
     def put(self, name: str, data: bytes | None) -> None:
         """Replace one entry. Call it with the lock held."""
-        kept = self._all()
-        kept.pop(name, None)
+        entries = self._all()
+        entries.pop(name, None)
         if data is not None:
-            kept[name] = msgspec.Raw(data)
-        with _told(self._path):
-            durable.write_durably(self._path, msgspec.json.encode(kept))
+            entries[name] = msgspec.Raw(data)
+        with _store_errors(self._path):
+            durable.write_durably(self._path, msgspec.json.encode(entries))
 
     def _all(self) -> dict[str, msgspec.Raw]:
         data = _read(self._path, limit=SHELF_BYTES_MAX << 6)
@@ -221,7 +221,7 @@ class _Lines:
     @contextlib.contextmanager
     def hold(self, name: str, until_s: float | None) -> Iterator[Document]:
         path = self._path(name)
-        with _told(path):
+        with _store_errors(path):
             _make(self._folder)
         with _named(path, until_s) as fd:
             held = _HeldLines(path, fd)
@@ -239,7 +239,7 @@ class _Lines:
 
     def sweep(self, newest: int, older_than_s: float) -> int:
         removed = 0
-        with _told(self._folder):
+        with _store_errors(self._folder):
             gone = _old(self._folder, newest, older_than_s)
         for path in gone:
             with contextlib.suppress(StoreError), _named(path, 0.0):
@@ -261,12 +261,12 @@ class _HeldLines:
         self._path, self._fd = path, fd
 
     def get(self) -> bytes | None:
-        with _told(self._path):
+        with _store_errors(self._path):
             return _whole(os.pread(self._fd, SHELF_BYTES_MAX, 0))
 
     def put(self, data: bytes | None, *, room: int = 0) -> None:
         before = self.get() or b""
-        with _told(self._path):
+        with _store_errors(self._path):
             if data is None:  # `hold` removes the name at its end
                 os.ftruncate(self._fd, 0)
                 os.fsync(self._fd)
@@ -333,8 +333,8 @@ def _old(folder: Path, newest: int, older_than_s: float) -> list[Path]:
                 found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
     found.sort(reverse=True)
     since = time.time() - older_than_s
-    kept = [each for each in found[:newest] if each[0] >= since]
-    return [Path(path) for _, path in found[len(kept) :]]
+    recent = [each for each in found[:newest] if each[0] >= since]
+    return [Path(path) for _, path in found[len(recent) :]]
 
 
 @contextlib.contextmanager
@@ -353,7 +353,7 @@ def _named(path: Path, until_s: float | None) -> Iterator[int]:
 @contextlib.contextmanager
 def locked(path: Path, until_s: float | None, *, flags: int = 0) -> Iterator[int]:
     """Create and lock a file. Raises StoreBusy if another process holds it for too long."""
-    with _told(path):
+    with _store_errors(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     try:
         if until_s is None:
@@ -391,7 +391,7 @@ def _is_free(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _store_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

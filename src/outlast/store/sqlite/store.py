@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import msgspec
 
 from outlast import faults
 from outlast.core import events as ev, recovery, state
-from outlast.core.statuses import CLOSED
-from outlast.errors import OutlastError, RunExists, StoreBusy, StoreCorrupt, StoreRewound
-from outlast.store import checksums, durable, locks
+from outlast.errors import OutlastError, RunExists, StoreBusy, StoreRewound
+from outlast.store import checksums, durable, locks, rows
 from outlast.store.local import Local
 from outlast.store.protocol import (
     LEASE_TTL_S,
@@ -94,10 +92,11 @@ class SqliteStore:
         self.local = local
         self.reading = reading
         self._timing = timing or Timing.current()
-        self._db = Database(database, self._timing, vfs=vfs, reading=reading)
+        self._db = Database(database, self._timing, vfs=vfs, reading=reading, turn=local.turn)
         self._mark = self._marked(local.mark)
         self._commits = Commits(self._db, local.ballast, self._mark)
         self._leases = Leases(self._db, local, self._timing)
+        self._db.thaw = self._leases.thaw
         self.blobs: Blobs = durable.FolderBlobs(root / BLOBS, self._commits)
         self.inbox: Inbox = _SqliteInbox(self._db, local)
         self.shelf: Shelf = FileShelf(root)
@@ -241,7 +240,7 @@ class SqliteStore:
         found: list[Summary] = []
         while len(found) < limit:
             page = self._page(where, after, limit, unreadable)
-            found += [summary for summary in page if _fits(summary, where)]
+            found += [summary for summary in page if rows.fits(summary, where)]
             if len(page) < limit:
                 break
             after = page[-1].id
@@ -250,18 +249,18 @@ class SqliteStore:
     def _page(self, where: RunFilter, after: int, limit: int, unreadable: bool) -> Sequence[Summary]:
         clauses, values = _where(where, after)
         sql = f"{_SUMMARY} WHERE {' AND '.join(clauses)} ORDER BY r.id DESC LIMIT ?"
-        rows: Sequence[Any] = self._db.read(
+        found: Sequence[Any] = self._db.read(
             lambda connection: [_texts(row) for row in connection.execute(sql, (*values, limit))]
         )
-        heads = {row: _head(run, stored) for row, run, *_, stored, _, _ in rows}
-        behind = {row: heads[row] for row, *_, last in rows if (last or 0) > heads[row].seq}
+        heads = {row: rows.head(run, stored) for row, run, *_, stored, _, _ in found}
+        behind = {row: heads[row] for row, *_, last in found if (last or 0) > heads[row].seq}
         caught, problems = queries.catch_up(self._db, behind)
         if problems and not unreadable:
             raise next(iter(problems.values()))
         heads |= caught
         if any(map(queries.lacks_start, heads.values())):
             heads = self._db.read(lambda connection: queries.with_starts(connection, heads))
-        return [_summary(row, heads[row[0]], problems.get(row[0])) for row in rows]
+        return [_summary(row, heads[row[0]], problems.get(row[0])) for row in found]
 
     def read(
         self,
@@ -313,8 +312,8 @@ class SqliteStore:
         return [RecordedEvent(n, run, seq, ev.decode(data)) for n, run, seq, data in rows]
 
     def glimpses(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[EventGlimpse]:
-        """The same for display, each with its event if that can be decoded."""
-        return [queries.glimpse(*row) for row in self._awaited(after, wait_s, limit)]
+        """Events of all runs for display, each decoded if it can be."""
+        return [rows.glimpse(*row) for row in self._awaited(after, wait_s, limit)]
 
     def _awaited(self, after: int, wait_s: float, limit: int) -> Sequence[tuple[int, str, int, bytes]]:
         deadline_s = locks.boottime_s() + wait_s
@@ -402,7 +401,7 @@ class _SqliteInbox:
         ]
 
     def all_pending(self) -> list[Request]:
-        """The same of all runs, for display."""
+        """The pending requests of all runs, for display."""
         rows: list[Any] = self._db.read(
             lambda connection: connection.execute(_ALL_PENDING, (PENDING_MAX,)).fetchall()
         )
@@ -438,21 +437,9 @@ def _make_folders(local: Local) -> None:
 
 
 def _stored_head(connection: apsw.Connection, run: str) -> state.RunState:
-    rows: list[Any] = connection.execute(_STORED_HEAD, (run,)).fetchall()
-    heads = {row: _head(run, stored) for row, stored in rows}
+    found: list[Any] = connection.execute(_STORED_HEAD, (run,)).fetchall()
+    heads = {row: rows.head(run, stored) for row, stored in found}
     return next(iter(queries.with_starts(connection, heads).values()), state.RunState())
-
-
-def _head(run: str, stored: object) -> state.RunState:
-    """A stored head, or the empty one if it is damaged or from a newer outlast: the caller then folds the journal."""
-    if not isinstance(stored, bytes):
-        return state.RunState()
-    try:
-        head = state.restore(stored)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return state.RunState()
-    is_whole = head.run == run and checksums.verdict(stored, run, head.seq) != "damaged"
-    return head if is_whole else state.RunState()
 
 
 def _refuse_rewound(connection: apsw.Connection, mark: Path) -> None:
@@ -534,15 +521,7 @@ def _texts(row: tuple[Any, ...]) -> tuple[Any, ...]:
 def _summary(row: tuple[Any, ...], head: state.RunState, problem: OutlastError | None) -> Summary:
     *identity, holder, _, _, _ = row
     names = ("id", "run", "task", "project", "generation", "parent", "parent_beat", "root", "epoch")
-    fields = dict(zip(names, identity, strict=True))
-    if not head.run:
-        problem = problem or StoreCorrupt(
-            "it has no events", hint="it is damaged: see `outlast doctor --all`"
-        )
-        named = {name: fields[name] for name in ("run", "task", "project")}
-        head = msgspec.structs.replace(head, **named)
-    told = "" if problem is None else f"cannot be read here: {problem.hint or problem}"
-    return Summary(holder=readable_holder(holder), state=head, problem=told, **fields)
+    return rows.summary(dict(zip(names, identity, strict=True)), readable_holder(holder), head, problem)
 
 
 def _where(where: RunFilter, after: int) -> tuple[list[str], list[Any]]:
@@ -556,16 +535,8 @@ def _where(where: RunFilter, after: int) -> tuple[list[str], list[Any]]:
         ("r.parent_beat = ?", where.parent_beat, where.parent_beat is not None),
         (_STARTED_WITHIN, where.within, bool(where.within)),
     ]
-    given = [(clause, value) for clause, value, asked in wanted if asked]
+    given = [(clause, value) for clause, value, is_wanted in wanted if is_wanted]
     return [clause for clause, _ in given] or ["true"], [value for _, value in given]
-
-
-def _fits(summary: Summary, where: RunFilter) -> bool:
-    if where.open_only and summary.state.status in CLOSED:
-        return False
-    if where.within and summary.state.within != where.within:
-        return False  # it was started elsewhere since
-    return not where.statuses or summary.state.status in where.statuses
 
 
 def _fork_in_child() -> None:

@@ -1,6 +1,7 @@
 """One attempt of a known agent CLI: starts it, answers its hooks, follows its transcript, judges its end."""
 
 import contextlib
+from functools import partial
 
 from outlast.agents.common import cli_errors, endings
 from outlast.agents.events import Final
@@ -22,6 +23,7 @@ from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.start import AgentStart, settle_left
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.lifecycle import Lifecycle
+from outlast.supervisor.socket.http_hooks import HttpHooks
 from outlast.supervisor.timing import Timing
 
 
@@ -37,7 +39,8 @@ class AgentAttempt:
         timing: Timing | None = None,
     ) -> None:
         agent.folder.mkdir(mode=0o700, exist_ok=True)
-        self._agent, self._beats, self._lock = agent, beats, beats.lock
+        timing = timing or Timing.current()
+        self._agent, self._beats, self._lock, self._timing = agent, beats, beats.lock, timing
         outward = OutwardCalls(environment)
         self._session = SessionFollower(
             agent.run, agent.known, agent.folder, agent.pricing, by_gateway=agent.gate is not None
@@ -65,14 +68,34 @@ class AgentAttempt:
             outward,
             timing,
         )
+        self._http: HttpHooks | None = None
         self._start = AgentStart(
             agent, outward, self._session, self._observer, holds, self.responses, self._client, left
         )
 
     def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:
         """How the agent is started. `environment` is given hooks and shims. Raises DiskFull where these have no room."""
+        known = self._agent.known
         with self._beats.noting_failure():
-            return self._start.command(words, environment, mark)
+            if known.release.caps.http_hooks:
+                self._http = HttpHooks(self.hooks, self._timing)
+            command = self._start.command(words, environment, mark, self._http)
+        if command.by_http:
+            self.hooks.by_http, self._observer.unhooked = True, known.release.caps.file_tools
+            self.calls.defers = self.responses.ends_late = True
+        else:
+            self._close_http()
+        return command
+
+    @property
+    def inherited(self) -> tuple[int, ...]:
+        """The descriptors of ours that the agent keeps."""
+        return (self._http.fileno(),) if self._http is not None else ()
+
+    def _close_http(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
 
     def started(self, pid: int) -> None:
         """The agent runs in this process."""
@@ -83,7 +106,7 @@ class AgentAttempt:
         return bool(self.calls.look_at_left())
 
     def load_rest(self) -> None:
-        """Read what is needed only later. Called while the agent starts: an upgrade of outlast may remove it meanwhile."""
+        """Load the files needed later. Called while the agent starts: an upgrade of outlast may remove them meanwhile."""
         prices.ours()
         endings.patterns()
 
@@ -98,24 +121,26 @@ class AgentAttempt:
         return self._progress.failure
 
     def look(self) -> None:
-        """Take what the agent wrote since the last look, and keep a copy of it."""
+        """Apply the new lines of the transcript, and make a copy of them."""
         with self._lock:
             self._progress.guarded(self._observer.look)
             self._progress.guarded(self.has_left_running)
             self._progress.guarded(self._session.count_aside)
             self._progress.guarded(self._session.copy)
+            self._progress.guarded(partial(self._beats.append_waiting, self._timing.outcome_s))
 
     def rests(self) -> bool:
-        """Whether it can be stopped between two beats, which somebody asked for. After the next one's end no call begins."""
+        """Whether the agent is between two beats, where a requested stop can be carried out."""
         with self._lock:
+            self.hooks.note_begun()
             return self._progress.leaves or self.responses.rests
 
     def is_asking(self) -> bool:
         """Whether its model may be answering: no call is under way, and it waits for no answer of ours."""
-        return not (self.calls.is_busy or self.hooks.keeps_waiting)
+        return not (self.calls.is_busy or self.hooks.is_busy)
 
     def judge(self, exit_code: int, tail: bytes) -> Final:
-        """Why it ended. `tail` is the end of what it printed."""
+        """Why the agent ended. `tail` is the end of its output."""
         self.look()
         if not self._observer.answered and exit_code and (why := cli_errors.refused(tail)):
             return Final("unusable", why)
@@ -149,7 +174,7 @@ class AgentAttempt:
         return "exited with 0 after a call, without a last word" if unheard else ""
 
     def finish(self) -> None:
-        """It ended well: its last beat is done. Raises EffectInDoubt where one of its calls is."""
+        """The agent ended well: record its last beat as done. Raises EffectInDoubt if one of its calls is in doubt."""
         if self._agent.launch.interactive:
             self.responses.leave()
         else:
@@ -161,7 +186,8 @@ class AgentAttempt:
         return self._observer.paid
 
     def conclude(self) -> None:
-        """It had finished in an earlier attempt, and is not started again. Raises EffectInDoubt where one of its calls is."""
+        """The agent had finished in an earlier attempt and is not started again. Raises EffectInDoubt if one of its calls is
+        in doubt."""
         self.responses.leave(accept_unknown=self._agent.launch.accept_unknown)
 
     def remove_copy(self) -> None:
@@ -171,5 +197,7 @@ class AgentAttempt:
     def close(self) -> None:
         """Keep the transcript as far as it was read, for the next attempt."""
         self.hooks.closed.set()
+        self._close_http()
         with contextlib.suppress(OutlastError, OSError):
             self.look()
+            self._session.flush()

@@ -1,4 +1,4 @@
-"""The copy of outlast that hooks and shims of one attempt run: placed at its start, looked at while it lasts."""
+"""The copy of outlast that the hooks and shims of one attempt run: placed at its start, checked while the attempt lasts."""
 
 from pathlib import Path
 
@@ -13,20 +13,22 @@ class ClientCopy:
     def __init__(self, run: RunEngine, person: Person) -> None:
         self._run, self._person = run, person
         self._folder = run.journal.store.local.client_folder(run.id)
-        self._is_told = True  # nothing can be damaged before it is placed
+        self._seen: copy.Seen = {}
+        self._watches = False  # not before the copy is placed, and no more once the person is warned
 
     def place(self) -> Path:
-        """Make the copy whole. Raises OutlastError where outlast itself is gone, DiskFull where there is no room."""
+        """Make the copy whole. Raises OutlastError if outlast itself is gone, DiskFull if there is no room."""
         placed = copy.place(self._folder)
-        self._is_told = False
+        self._seen.clear()
+        self._watches = True
         return placed
 
     def look(self) -> None:
-        """Warn the person once in an attempt: on the terminal, on record and by a notification."""
-        damage = "" if self._is_told else copy.damage(self._folder)
+        """If the copy is damaged, warn the person once in an attempt: on the terminal, on record and by a notification."""
+        damage = copy.damage(self._folder, self._seen) if self._watches else ""
         if not damage:
             return
-        self._is_told = True
+        self._watches = False
         run, person = self._run, self._person
         text = (
             f"{damage}: the agent's calls are denied until the next attempt copies it again. "
@@ -36,6 +38,6 @@ class ClientCopy:
         person.notify(run, run.journal.store.local.run_folder(run.id), "needs a person", text)
 
     def remove(self) -> None:
-        """The run is over, and so is its agent: what hooks and shims ran is not needed any more."""
-        self._is_told = True
+        """Remove the copy: the run and its agent have ended, so no hook and no shim needs it any more."""
+        self._watches = False
         copy.remove(self._folder)

@@ -57,8 +57,10 @@ class _Failures:
         self._beats = beats
 
     def fail(self, error: BaseException) -> None:
-        told = error if isinstance(error, OutlastError) else OutlastError(f"{type(error).__name__}: {error}")
-        self._beats.fail(told)
+        failure = (
+            error if isinstance(error, OutlastError) else OutlastError(f"{type(error).__name__}: {error}")
+        )
+        self._beats.fail(failure)
 
     def guarded(self, what: Callable[[], Any]) -> None:
         try:
@@ -113,14 +115,14 @@ class Guard:
         return (str(own), *argv[1:]) if "/" not in name and name != "outlast" and own.exists() else argv
 
     def look(self) -> None:
-        """Give what was installed since a shim, and see whether what the shims run is whole."""
+        """Make shims for programs installed since, and check whether the copy that the shims run is whole."""
         self._outward.refresh_shims()
         if time.monotonic() - self._looked_s > self._timing.copy_look_s:
             self._looked_s = time.monotonic()
             self._client.look()
 
     def remove_copy(self) -> None:
-        """The run is over: what its shims ran is not needed any more."""
+        """Remove the copy that the shims ran: the run is over."""
         self._client.remove()
 
     # -- its calls -------------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ class Guard:
         return self._programs.shim(shim, perform, delivery)
 
     def look_at_answers(self) -> None:
-        """Whoever was answered has got that answer, or has left."""
+        """Look which answers reached their callers, and take back those that did not."""
         with self._beats.lock:
             self._programs.look_at_answers()
 
@@ -149,10 +151,10 @@ class Guard:
         return bool(self._calls.look_at_left())
 
     def note_left(self, names: Sequence[str]) -> None:
-        """What still runs is about to be stopped: what it would have done is in doubt, and a person is asked."""
+        """Record that the programs that still run are about to be stopped: what they did is in doubt, so a person decides."""
         self._person.say(f"stopping what the command left running: {', '.join(names)}")
-        told = OutwardCall("background", shorten(f"left running: {', '.join(names)}", LEFT_CHARS_MAX))
-        record = CallRecord("background", list(names), outward=(told,))
+        outward = OutwardCall("background", shorten(f"left running: {', '.join(names)}", LEFT_CHARS_MAX))
+        record = CallRecord("background", list(names), outward=(outward,))
         with self._beats.lock, self._beats.noting_failure():
             self._calls.left(f"left-{os.urandom(8).hex()}", record)
 

@@ -1,4 +1,4 @@
-"""Hook inputs, as far as the supervisor itself reads them, and the words of our own hooks and shims for what was not done."""
+"""Hook inputs, as far as the supervisor itself reads them, and the refusals of our own hooks and shims in a call's output."""
 
 import os
 import re
@@ -16,6 +16,7 @@ from outlast.agents.values import Hook
 OURS = re.compile(
     r"outlast denied .{1,4000}?: its supervisor did not put the call on record \(.{0,1000}?\)\. (?:This call was not made now|Nothing was done)\b"
     r"|outlast did not (?:let this call through|put this call on record): its (?:hook|Python) .{1,4000}?\. (?:This call was not made now|Nothing was done)\b"
+    r"|\A(?:PreToolUse:\S{1,200} hook error: )?\[http://127\.0\.0\.1:\d{1,5}/outlast-hook\]: .{1,400}?; blocking because onFailure is \"block\""
     r"|outlast (?:could not be asked, so this was not done|did not allow this, so it was not done)",
     re.DOTALL,
 )
@@ -26,7 +27,7 @@ _REFUSED = re.compile(
 
 
 def refused_by_shims(output: str, programs: Sequence[str]) -> str:
-    """The shims' words, if `output` tells that they refused each of `programs`, and no other one; else empty.
+    """The shims' words, if `output` shows that they refused each of `programs` and no other program; else empty.
 
     `programs` are those that shims stand before and that none of them let run. What else the call ran may print what it
     likes. One line too few or too many is not understood, and the result counts as the agent tells it.

@@ -1,6 +1,7 @@
 """Turns what transcript and hooks report into events of the run: responses are beats, calls are effects."""
 
 import time
+from collections.abc import Callable
 
 from outlast.agents.events import (
     AgentEvent,
@@ -26,7 +27,7 @@ from outlast.supervisor.timing import Timing
 
 
 class AgentObserver:
-    """Takes reports of what the agent does. Its caller holds the lock of the beat in flight."""
+    """Applies reports of hooks and the transcript about the agent. Its caller holds the lock of the beat in flight."""
 
     def __init__(
         self,
@@ -44,6 +45,10 @@ class AgentObserver:
         self.hooked = (
             "hooks" in agent.known.release.caps.intent
         )  # whether a hook tells of each call before it is made
+        self.before_look: Callable[[], None] = lambda: (
+            None
+        )  # hooks may have seen calls begin that nobody noted yet
+        self.unhooked: frozenset[str] = frozenset()  # tools before which no hook runs
         self._announced: dict[str, ToolStart] = {}  # calls that the transcript tells of, and no hook yet
         self.answered = False  # whether its model has said anything in this attempt
         self.paid = False  # whether an answer of this attempt was paid for: its account works
@@ -52,7 +57,8 @@ class AgentObserver:
         self._woke_s = -self.timing.waking_s
 
     def look(self) -> None:
-        """Take what the agent wrote since the last look."""
+        """Apply the lines that the agent wrote to its transcript since the last look."""
+        self.before_look()
         before_s, self._looked_s = self._looked_s, time.monotonic()
         if self._looked_s - before_s > self.timing.hook_hold_s:
             self._woke_s = self._looked_s
@@ -66,7 +72,7 @@ class AgentObserver:
                 self._responses.written(event.id)
 
     def take(self, event: AgentEvent) -> None:
-        """Put on record what one event tells: of a hook, or of the transcript where it ends no response."""
+        """Record one event of a hook, or of the transcript if it does not end a response."""
         if isinstance(event, UsageReport) and event.scope == "response" and event.values.output:
             self.paid = True
         match event:
@@ -78,13 +84,15 @@ class AgentObserver:
             case Text():
                 self._responses.text(event)
             case ToolStart():
-                self._responses.call_told(event.lane)
-                if self.hooked:
+                self._responses.call_reported(event.lane)
+                if self.hooked and event.name not in self.unhooked:
                     self._announced[event.id] = event
                 elif not self._calls.knows(event.id):
+                    if self.hooked:
+                        self._progress.call_began(event)
                     self._responses.intend(event, self.record_of(event, self._agent.cwd))
             case ToolEnd():
-                self._responses.result_told(event)
+                self._responses.result_reported(event)
                 self._take_missed(event)
                 if not event.ok and (ours := hook_input.OURS.search(event.output)):
                     self._calls.not_done(event.id, ours[0])
@@ -131,7 +139,7 @@ class AgentObserver:
 
     @property
     def _is_awake(self) -> bool:
-        """Whether we have not slept for so long that hooks may have spoken to nobody."""
+        """Whether the supervisor has been awake for a while since a suspend: just after one, hooks may have judged alone."""
         return time.monotonic() - self._woke_s > self.timing.waking_s
 
     def record_of(self, start: ToolStart, cwd: str) -> CallRecord:

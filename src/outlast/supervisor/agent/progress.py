@@ -1,4 +1,5 @@
-"""Whether an agent may go on: it goes round in circles, a person asked for a stop, its budget is spent, something failed."""
+"""Whether an agent may go on. It may not when it repeats itself, a person asked for a stop, its budget is spent, or a part
+of the supervisor failed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from outlast.runs import inbox
 from outlast.runs.inbox import WAITING
 from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.client_copy import ClientCopy
-from outlast.supervisor.agent.stall import STOPPED_AT, TOLD_AT, Stall
+from outlast.supervisor.agent.stall import STOPPED_AT, WARNED_AT, Stall
 from outlast.supervisor.lifecycle import Lifecycle
 
 
@@ -20,7 +21,9 @@ class AgentProgress:
     def __init__(self, agent: Agent, lifecycle: Lifecycle, client: ClientCopy) -> None:
         self._agent, self._lifecycle, self._client = agent, lifecycle, client
         self._stall = Stall(0 if agent.launch.interactive else agent.launch.stall)
-        self._inputs: dict[str, tuple[str, str]] = {}  # calls under way, by what they are
+        self._inputs: dict[
+            str, tuple[str, str]
+        ] = {}  # of calls under way, by id: tool, and digest of its input
         self._repeats = False
         self.leaves = False  # a beat has ended since somebody asked for a stop
         self.failure: BaseException | None = None
@@ -28,9 +31,9 @@ class AgentProgress:
     def beat_ended(self) -> None:
         """Requests are looked up here, for the main thread may learn of one when the next call has begun."""
         run = self._agent.run
-        self.leaves = self.leaves or inbox.asked_to_stop(run.journal) in WAITING
-        kept, save = run.files, run.state.last_save
-        if self._stall.beat(kept.tree_of(save) if kept is not None and save else ""):
+        self.leaves = self.leaves or inbox.stop_request(run.journal) in WAITING
+        files, save = run.files, run.state.last_save
+        if self._stall.beat(files.tree_of(save) if files is not None and save else ""):
             self._stand_still(f"{self._agent.launch.stall} beats without anything new (--stall)")
         self._client.look()
         stop = self._agent.budget.beat_ended()
@@ -43,21 +46,21 @@ class AgentProgress:
         self._inputs[start.id] = (start.name, values.digest(bytes(start.input)))
 
     def call_ended(self, end: ToolEnd) -> None:
-        """Look whether the agent repeats itself: first tell it, then stop it."""
+        """Count whether the agent repeats itself: outlast first warns it, then stops it."""
         call = self._inputs.pop(end.id, None)
         if call is None:
             return
         count = self._stall.call(call, values.digest(end.output.encode(errors="replace")))
-        self._repeats = count == TOLD_AT
+        self._repeats = count == WARNED_AT
         if count >= STOPPED_AT:
             self._stand_still(f"{call[0]} was called {count} times with the same result")
 
     def call_denied(self) -> None:
-        """Our hooks or shims denied a call by themselves: perhaps they have lost what they run."""
+        """Our hooks or shims denied a call by themselves: perhaps the copy of outlast that they run is damaged."""
         self._client.look()
 
     def take_repeats(self) -> bool:
-        """Whether the call that just ended had been made often, with the same result; said once."""
+        """Whether the call that just ended was a repetition to warn of. True once for each."""
         repeats, self._repeats = self._repeats, False
         return repeats
 

@@ -26,7 +26,7 @@ def resumed(
     contract: Contract, cause: str, evidence: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = "",
     unnamed: str = "",
 ) -> str:  # fmt: skip
-    """The prompt for a session that still knows what it did. `unnamed`: the words for its calls that are not named."""
+    """The prompt for a session that still knows its own work. `unnamed`: the words about calls that the prompt does not name."""
     lines = [_why(cause, evidence)]
     if cuts:
         lines += ["", "These calls of yours were under way:"]
@@ -68,9 +68,10 @@ def _why(cause: str, evidence: str) -> str:
 
 
 def fresh(
-    context: str, asked: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = ""
+    context: str, first_prompt: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = ""
 ) -> str:
-    """To a session that knows nothing: another one did the work so far."""
+    """The prompt for a session that knows nothing: another one did the work so far. `first_prompt`: the one given at the
+    run's start."""
     lines = [
         "You take over a task that was begun before and interrupted. This is what is known of it.",
         "",
@@ -82,7 +83,7 @@ def fresh(
     if settled:
         lines += ["", "# Calls of which it was found out what became of them"]
         lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]
-    if asked:
-        lines += ["", "# What was asked for at the beginning", asked]
+    if first_prompt:
+        lines += ["", "# What was asked for at the beginning", first_prompt]
     last = wrap_up or "Look at the files first; do not repeat what is done. Go on."
     return "\n".join([*lines, "", last])

@@ -1,4 +1,4 @@
-"""The beats of an agent: a response of its model, with the calls that it asks for, is one beat."""
+"""The beats of an agent: a response of its model, with the calls that it requests, is one beat."""
 
 from typing import Any, Protocol
 
@@ -36,7 +36,7 @@ class KeepsSession(Protocol):
         """The session as far as it is known now, durable."""
 
     def beat_ended(self) -> None:
-        """What was counted so far is on record."""
+        """A beat ended, so everything counted so far is on record."""
 
 
 class EndedAhead:
@@ -63,11 +63,11 @@ class EndedAhead:
         return True
 
     def takes_text(self) -> bool:
-        """Whether these words belong to a response whose beat is over."""
+        """Whether the text that the transcript reached belongs to a response whose beat is over."""
         return bool(self._keys)
 
     def takes_end(self) -> bool:
-        """The transcript tells where a response ends: whether its beat is over."""
+        """The transcript reached the end of a response: return whether its beat is over."""
         return bool(self._keys and self._keys[0] and self._keys.pop(0))
 
 
@@ -90,49 +90,53 @@ class Responses:
         self._text = ""
         self._unwritten: set[str] = set()  # calls of this beat whose result the transcript does not hold yet
         self._due = False  # the batch has ended; the beat ends when that is written
+        self.ends_late = False  # whether a hook may end a batch whose calls the transcript is to end
+        self._over = (
+            False  # the batch has ended, and the transcript will tell of which calls that is not known yet
+        )
         self._ran = False  # a call of this beat has run to its end
-        self._owed = 0  # further responses in this beat: their calls were told before them
+        self._owed = 0  # further responses in this beat: their calls were reported before them
         self._ahead = EndedAhead()
-        self._missed: set[str] = set()  # calls whose result the transcript did not tell in time
-        self.awaits_answer = False  # a call was the last thing heard of: its model has not answered to it yet
+        self._missed: set[str] = set()  # calls whose result was not in the transcript in time
+        self.awaits_answer = False  # the last report was of a call: the model has not answered it yet
 
-    # -- what is told ----------------------------------------------------------------------------------------------
+    # -- what hooks and the transcript report ----------------------------------------------------------------------
 
-    def response(self, told: Response) -> None:
-        """The model answers. Another answer than the one before: that one's beat is over."""
-        if told.lane:
+    def response(self, response: Response) -> None:
+        """The model began or continued a response. A new response ends the beat of the one before."""
+        if response.lane:
             return
         with self._lock:
             self.awaits_answer = False
-            if self._ahead.takes(told.key):
+            if self._ahead.takes(response.key):
                 return
-            if self._response != told.key:
+            if self._response != response.key:
                 self._calls.went_on()
-            if self._response and self._response != told.key:
-                if self._calls.is_busy:  # with a call of the new response, which a hook told of before
+            if self._response and self._response != response.key:
+                if self._calls.is_busy:  # with a call of the new response, which a hook reported before
                     self._owed += 1
                 self.end_now()
-            self._response, self._used = told.key, True
+            self._response, self._used = response.key, True
 
-    def call_told(self, lane: str) -> None:
-        """The transcript reached a call, so the model's words before it are not its last."""
+    def call_reported(self, lane: str) -> None:
+        """The transcript or a hook reported a call, so the model's words before it are not its last."""
         if not lane:
             self.awaits_answer = True
 
-    def result_told(self, end: ToolEnd) -> None:
-        """The transcript or a hook tells of a call's result. Some CLIs do not wait for that hook: it may come after the
-        transcript told of the model's answer to this very result, and then changes nothing."""
+    def result_reported(self, end: ToolEnd) -> None:
+        """The transcript or a hook reported a call's result. Some CLIs do not wait for that hook: it may come after the
+        transcript has the model's answer to this very result, and then changes nothing."""
         if not self._session.tells_calls or end.id in self._unwritten:
-            self.call_told(end.lane)
+            self.call_reported(end.lane)
 
-    def text(self, told: Text) -> None:
+    def text(self, words: Text) -> None:
         """Take the model's words."""
-        if told.lane:
+        if words.lane:
             return
         with self._lock:
             self.awaits_answer = False
             if not self._ahead.takes_text():
-                self._text, self._used = told.text, True
+                self._text, self._used = words.text, True
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -165,10 +169,18 @@ class Responses:
             self._calls.found(start.id, record)
             self._use(record)
 
+    def cut_off(self, start: ToolStart, record: CallRecord) -> None:
+        """Record that a local call of an earlier attempt, which only the transcript has, was cut off."""
+        with self._lock:
+            if self._calls.cut_off(start.id, record):
+                self._use(record)
+
     def call_ended(self, end: ToolEnd) -> None:
-        """A call ran to its end, by a hook or by the transcript."""
+        """A hook or the transcript reported that a call ran to its end."""
         with self._lock:
             self._ran = self._ran or end.id in self._unwritten
+            if self._over and not self._calls.is_busy:
+                self.end_batch()
 
     def _note(self, call: str, record: CallRecord) -> None:
         # The transcript will tell its result, unless only a shim saw it: of that no transcript tells.
@@ -201,12 +213,23 @@ class Responses:
                 return True
             return self._session.tells_steps and (is_end or self._ran)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the batch of the open beat has ended, and the transcript has not told all of it."""
+        with self._lock:
+            return self._used and (self._over or (self._due and not self._calls.is_busy))
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the transcript tells how calls end."""
+        return self._session.tells_calls and self._session.is_followed
+
     def stop_waiting(self) -> None:
-        """The transcript did not tell in time. It is not waited for again before it does: it may tell of these calls never."""
+        """The transcript did not have the results in time. Do not wait for them again: they may never come."""
         self._missed |= self._unwritten
 
     def step_ended(self) -> None:
-        """The transcript tells that a response and its calls have ended."""
+        """The transcript reports that a response and its calls have ended."""
         with self._lock:
             if not self._ahead.takes_end():
                 self.end_batch()
@@ -214,18 +237,19 @@ class Responses:
     def end_batch(self, *, by_hook: bool = False) -> None:
         """All calls of a response have ended: end its beat as soon as the transcript has them too."""
         with self._lock:
+            self._over = self.ends_late and by_hook and self._used and self._calls.is_busy
             self._due = self._used and not self._calls.is_busy
             if self._due and not self._unwritten:
                 self._end(None, ahead=by_hook)
 
     def end_now(self) -> None:
-        """The beat is over, whatever the transcript tells yet, unless something of it is still under way."""
+        """End the beat, whatever the transcript still lacks, unless a call of it is under way."""
         with self._lock:
             if self._used and not self._calls.is_busy:
                 self._end(None)
 
     def end_due(self) -> None:
-        """The beat is over if its batch has ended, whatever the transcript tells yet."""
+        """End the beat if its batch has ended, whatever the transcript still lacks."""
         with self._lock:
             if self._due and self._used and not self._calls.is_busy:
                 self._end(None, ahead=bool(self._unwritten))
@@ -250,7 +274,7 @@ class Responses:
             self._raise_doubt()
 
     def leave(self, *, accept_unknown: bool = False) -> None:
-        """A person left the agent, or it had finished before: as `finish`, but of nothing no beat is made."""
+        """A person left the agent, or it had finished before: as `finish`, but an empty beat is not recorded."""
         with self._lock:
             self._settle()
             if self._used:
@@ -276,7 +300,7 @@ class Responses:
                 self._run.drive(append(settled))
 
     def _end(self, result: object, *, ahead: bool = False) -> None:
-        """End the beat, and one more for each further response in it. `ahead`: the transcript may tell more of it."""
+        """End the beat, and one more for each further response in it. `ahead`: more of it may yet come in the transcript."""
         if ahead and (self._response or self._text or self._unwritten):
             self._ahead.add(self._response)
         owed, self._owed = self._owed, 0
@@ -290,21 +314,22 @@ class Responses:
         beat.window = meter.take_window()
         beat.metered = meter.begin_settling().total
         try:
-            beat.done(result)
+            with self._beats.telling_full_disk():
+                beat.done(result)
         except BaseException:
             meter.stop_settling()
             raise
         meter.end_settling()
         self._session.beat_ended()
         self._response, self._text, self._used, self._due, self._names = "", "", False, False, []
-        self._ran = False
+        self._ran = self._over = False
         self._unwritten.clear()
         self._lifecycle.beat_ended()
 
     def _summary(self) -> dict[str, Any]:
         """The summary of the beat, for a person and for a fresh session."""
-        told: dict[str, Any] = {"calls": self._names[:CALLS_NAMED_MAX]} if self._names else {}
-        return told | ({"said": clip(self._text, TEXT_BYTES_MAX)} if self._text else {})
+        summary: dict[str, Any] = {"calls": self._names[:CALLS_NAMED_MAX]} if self._names else {}
+        return summary | ({"said": clip(self._text, TEXT_BYTES_MAX)} if self._text else {})
 
 
 def _words(intent: ev.EffectIntended) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-TOLD_AT, STOPPED_AT = 5, 10
+WARNED_AT, STOPPED_AT = 5, 10
 BEATS_MAX = 30
 REMEMBERED_MAX = 10_000
 
@@ -23,7 +23,7 @@ class Stall:
         self._beats = 0
 
     def call(self, what: Hashable, result: Hashable) -> int:
-        """A call ended; how often it was made with just this result since anything in the files was new."""
+        """Count a call that ended. Returns how often it had just this result since the files were last in a new state."""
         if what not in self._calls:
             self._calls.add(what)
             self._new_call = True
@@ -35,7 +35,8 @@ class Stall:
         return count if self._beats_max else 0
 
     def beat(self, tree: str) -> bool:
-        """A beat ended, with the files in this state, empty where nobody knows; whether that makes too many."""
+        """Count a beat that ended with the files in this state (empty: unknown). Returns whether too many beats brought
+        nothing new."""
         if tree and tree not in self._trees:
             self._trees.add(tree)
             self._same.clear()

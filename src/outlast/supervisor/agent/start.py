@@ -1,7 +1,8 @@
 """Starts an agent: for the first time, in its own session, or in a fresh one with everything it must know."""
 
+import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 
@@ -9,13 +10,13 @@ import msgspec
 
 from outlast.agents import Transcript, registry
 from outlast.agents.events import Session, ToolEnd, ToolStart, UsageReport
-from outlast.agents.values import AgentCommand, Ask, Cut
+from outlast.agents.values import AgentCommand, Ask, Cut, HttpHook
 from outlast.core import events as ev, values
 from outlast.core.values import SessionMark
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent import prompts
 from outlast.supervisor.agent.agent import Agent
-from outlast.supervisor.agent.calls import background, interruptions, outward as calls_outward
+from outlast.supervisor.agent.calls import background, interruptions, outward as calls_outward, subagents
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.record import SHIM
 from outlast.supervisor.agent.calls.repeats import FRESH, Holds
@@ -29,6 +30,8 @@ from outlast.supervisor.agent.session.transcript_copy import Mirror
 from outlast.supervisor.budget.pricing import Pricing
 from outlast.supervisor.launch.environment import SOCKET
 from outlast.supervisor.output.streams import piped
+from outlast.supervisor.socket import http_hooks
+from outlast.supervisor.socket.http_hooks import HttpHooks
 
 
 def settle_left(agent: Agent, outward: OutwardCalls) -> list[Cut]:
@@ -42,7 +45,7 @@ def settle_left(agent: Agent, outward: OutwardCalls) -> list[Cut]:
 
 
 class AgentStart:
-    """Makes the command of one attempt.
+    """Builds the command line that starts the agent in one attempt.
 
     Before a session goes on, its transcript is made whole and true: our copy brings back what a kill took, and every call
     that was cut off gets a result that says what is known about it.
@@ -63,11 +66,15 @@ class AgentStart:
         self._session, self._observer, self._holds, self._responses = session, observer, holds, responses
         self._client, self._left = client, tuple(left)
         self._before = choice.last_ending(agent.run.journal)
-        self.begins_anew = False  # whether it is asked what it was asked at first, as that was typed or piped
+        self.begins_anew = False  # whether it gets its first prompt again, as that was typed or piped
 
-    def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:
+    def command(
+        self, words: tuple[str, ...], environment: dict[str, str], mark: str, http: HttpHooks | None = None
+    ) -> AgentCommand:
         """How the agent is started. `environment` is given hooks and shims."""
         ask = self._ask(words, environment, mark)
+        if http is not None:
+            ask = msgspec.structs.replace(ask, by_http=HttpHook(http.url, http_hooks.SECRET, http.secret))
         self._session.begin(ask)
         if self._agent.gate is not None:
             ask = self._agent.gate.routed(self._known.billing, self._known.name, ask)
@@ -123,12 +130,14 @@ class AgentStart:
             return None  # it was killed before its session came to be
         session.resume(mirror, known, path)
         if path is not None:
-            left = self._rebuild(mirror, path, known, cuts)
-            if left is None:  # the session never came to be, or nothing of it can be trusted
+            rebuilt = self._rebuild(mirror, path, known, cuts)
+            if rebuilt is None:  # the session never came to be, or nothing of it can be trusted
                 session.forget()
                 return None
-            cuts = left
-        self._holds.read((known.agent, known.session))
+            cuts, of_subagents = rebuilt
+        else:
+            of_subagents = subagents.unheard(self._run.journal, {})
+        self._holds.read((known.agent, known.session), of_subagents)
         now = self._run.state.session  # what follows is the agent's own doing
         session.record(now if now is not None and now.session == known.session else known)
         prompt = prompts.resumed(
@@ -140,10 +149,10 @@ class AgentStart:
         return agent.cli.launch(msgspec.structs.replace(ask, session=mirror.mark, prompt=prompt))
 
     def _unnamed(self, ask: Ask) -> str:
-        """What an agent is told of calls that neither we nor its transcript tell of, where each asks before it is made."""
-        is_asked = self._observer.hooked and not self._known.cli.hooks_off(ask)
+        """The words about calls that neither the journal nor the transcript names, for an agent whose calls all pass a hook."""
+        is_hooked = self._observer.hooked and not self._known.cli.hooks_off(ask)
         is_silent = not self._known.release.caps.mends and not choice.is_new_here(self._run.journal)
-        return prompts.UNNAMED if is_asked and is_silent else ""
+        return prompts.UNNAMED if is_hooked and is_silent else ""
 
     def _rebuild(
         self,
@@ -151,8 +160,9 @@ class AgentStart:
         path: Path,
         mark: SessionMark,
         cuts: list[Cut],
-    ) -> list[Cut] | None:
-        """Make the transcript whole and true; return the calls that still have no result in it."""
+    ) -> tuple[list[Cut], set[str]] | None:
+        """Make the transcript whole and true; return the calls that still have no result in it, and the effects that only a
+        sub-agent heard of."""
         data, wrong = mirror.reconcile(path, mark)
         if wrong:
             whole = "the agent's transcript was made whole from our copy"
@@ -164,12 +174,15 @@ class AgentStart:
         known = {each.id for each in cuts}
         before, alone = reconcile.apart(self._run, mark.session, started, ended | known, is_whole=not wrong)
         put, others = reconcile.unrecorded(
-            self._responses, [(start, self._observer.record_of(start, self._agent.cwd)) for start in alone]
+            self._responses,
+            [(start, self._observer.record_of(start, self._agent.cwd)) for start in alone],
+            defers=self._known.release.caps.http_hooks,
         )
         if put:
             interruptions.settle(self._run, self._outward)
             cuts = reconcile.with_words(interruptions.cuts(self._run, self._agent.settle_words), put)
-        lost = interruptions.missing(self._run, cuts, ended) + others
+        of_subagents = subagents.unheard(self._run.journal, self._lanes(path, started))
+        lost = interruptions.missing(self._run, cuts, ended, of_subagents) + others
         self._count_surplus(mark, data)
         inside = [each for each in lost if not each.id.startswith(SHIM)]
         if self._known.release.caps.mends:
@@ -178,7 +191,16 @@ class AgentStart:
         mirror.restore_beside(self._known.transcript.beside(path).sidecars)
         if self._known.release.caps.mends:
             self._responses.end_now()  # what was cut off in it is told; the next response is another beat
-        return lost
+        return lost, of_subagents
+
+    def _lanes(self, path: Path, started: Mapping[str, ToolStart]) -> dict[str, str]:
+        """Which sub-agent made which call, by the agent's transcripts; empty for the agent's own calls."""
+        lanes = {call: start.lane for call, start in started.items()}
+        for each in self._known.transcript.beside(path).lanes:
+            with contextlib.suppress(OSError):
+                made, _ = _calls(self._known.transcript, each.read_bytes())
+                lanes |= {call: start.lane for call, start in made.items()}
+        return lanes
 
     def _count_surplus(self, mark: SessionMark, data: bytes) -> None:
         """Count the cost of everything since the last save point: of the beat in flight or of a person's turns."""
@@ -197,9 +219,9 @@ class AgentStart:
             self._charge_other(state.session, ask)
         prompt = ""
         if state.beats or cuts:
-            asked = self._known.cli.read(ask.words).prompt or piped(self._agent.folder.parent)
+            first_prompt = self._known.cli.read(ask.words).prompt or piped(self._agent.folder.parent)
             prompt = prompts.fresh(
-                self._run.context(), asked, [*cuts, *self._left], interruptions.settled(self._run),
+                self._run.context(), first_prompt, [*cuts, *self._left], interruptions.settled(self._run),
                 self._agent.budget.wrap_up(),
             )  # fmt: skip
         self.begins_anew = not prompt
@@ -209,7 +231,7 @@ class AgentStart:
         return command
 
     def _charge_other(self, known: SessionMark, ask: Ask) -> None:
-        """Charge once what another agent, before this one, spent since its last save point."""
+        """Charge once for what an earlier, different agent spent since its last save point."""
         other = registry.by_name(known.agent)
         if other is None:
             return

@@ -46,7 +46,7 @@ _LATE = ("outlast.runs.file_changes",)
 class Attempt:
     """One attempt. `carry` is the whole of it, in the main thread; only output and the socket's calls have others.
 
-    `wraps_up`: the run has spent all but its reserve and is started once more, only to come to its ending.
+    `wraps_up`: the run has spent all but its reserve and is started once more, only to wrap up.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Attempt:
 
     @property
     def _is_guarded(self) -> bool:
-        """Whether it is a plain command under guard. A known agent is guarded in any case, and reads what it is told."""
+        """Whether it is a plain command under guard. A known agent is guarded in any case, and reads outlast's answers."""
         return self.launch.guard and known_agent(self.launch) is None
 
     # -- files saved: then the start is on record ----------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Attempt:
             self._close(server)
 
     def _open_guard(self, beats: BeatInFlight) -> "Guard | None":
-        """The guard of a plain command, where one is wanted. Imported only for this."""
+        """The guard of a plain command, if it is to be guarded. Imported only for this."""
         if not self._is_guarded:
             return None
         from outlast.supervisor.agent.guard import Guard
@@ -211,7 +211,7 @@ class Attempt:
         return Guard(self._run, self.launch, folder, beats, self._person, self._variables)
 
     def _open_agent_and_gate(self, beats: BeatInFlight) -> "tuple[AgentAttempt | None, Gate | None]":
-        """The supervision of a known agent, and the metering gateway where one is wanted. Imported only for these."""
+        """The supervision of a known agent, and the metering gateway if there is to be one. Imported only for these."""
         known = known_agent(self.launch)
         pricing = None
         if known is not None:
@@ -295,11 +295,12 @@ class Attempt:
     def _finish(self) -> None:
         """The command ended well: the run is done if its checks pass. Raises what stands in the way."""
         # A plain command behind a gateway may have ended without having been told to wrap up.
-        by_itself = self._agent is None and self._gate is not None and not self._gate.keeper.has_told
+        by_itself = self._agent is None and self._gate is not None and not self._gate.keeper.has_sent_wrap_up
         finish.finish(self._run, self.launch, self._signals, by_itself=by_itself)
 
     def left_undone(self) -> str:
-        """What a person should know beside that the run is done: calls that did not happen are the agent's to make again."""
+        """The warning about calls that did not happen and that the agent did not make again, though the run is done; else
+        empty."""
         calls = self._agent.not_made() if self._agent is not None else []
         return (
             f"the same call was not made again, though it did not happen: effect {', '.join(calls)}"
@@ -308,7 +309,7 @@ class Attempt:
         )
 
     def _remove_copy(self) -> None:
-        """The run is over: its folder need not hold what its agent's hooks and shims ran. The run is still ours."""
+        """Remove the copy that the agent's hooks and shims ran: the run is over. This process still holds the run."""
         for part in (self._agent, self._guard):
             if part is not None:
                 part.remove_copy()
@@ -340,7 +341,7 @@ class Attempt:
 
 
 def _load_rest(agent: "AgentAttempt | None", gate: "Gate | None") -> None:
-    """Load what an attempt needs only later. The command starts meanwhile, so it waits for nothing.
+    """Load the files that an attempt needs later, while the command starts: so nothing waits for that.
 
     From here on outlast may be removed or replaced by another version: this process needs no more of its files.
     """

@@ -52,7 +52,7 @@ def streams_of(
 ) -> Streams | OnTerminal:
     """The terminal itself where the command is interactive and there is one; else pipes, with a copy in the log.
 
-    `keeps`: what is piped in is kept, for an agent that may have to be asked again.
+    `keeps`: copy standard input, for an agent that may need its prompt again.
     """
     terminal = Terminal.of(0) if launch.interactive else None
     if terminal is not None:
@@ -74,6 +74,8 @@ def spec_of(
     argv = (os.fsdecode(raw(launch.program)), *launch.words[1:])
     cwd = os.fsdecode(raw(launch.cwd))
     found = settings.went_to(_environment(run, variables, place), cwd)
+    if agent is None or run.files is None:  # else each of its calls ends with a save that has its commits
+        found = environment.with_git_settings(found)
     if agent is not None:
         command = agent.command(argv, found, mark)
         argv, found = command.command, {**found, **command.environment}
@@ -85,7 +87,8 @@ def spec_of(
         step = [*background.ourselves("step", "worktree setup", "--retry-failed", "--"), "/bin/sh", "-c"]
         argv = ("/bin/sh", "-c", f'{shlex.join([*step, launch.setup])} 1>&2 && exec "$@"', "sh", *argv)
     return spawn.Spec(
-        argv=argv, cwd=cwd, env=found, umask=launch.umask, death_signal=signal.SIGKILL
+        argv=argv, cwd=cwd, env=found, umask=launch.umask, death_signal=signal.SIGKILL,
+        inherited=agent.inherited if agent is not None else (),
     )  # fmt: skip
 
 
@@ -97,4 +100,4 @@ def _environment(run: RunEngine, variables: dict[str, str], place: Place) -> dic
     context = place.folder / "context.md"
     with open(context, "w", opener=durable.opener) as file:
         file.write(run.context())
-    return environment.with_git_settings(variables | ours | {environment.CONTEXT_FILE: str(context)})
+    return variables | ours | {environment.CONTEXT_FILE: str(context)}

@@ -1,4 +1,4 @@
-"""Ends a run whose command ended well: its checks, and the error if the run is not done."""
+"""End a run whose command ended well: run its checks, and raise the error if it is not done."""
 
 from outlast.core.values import Check
 from outlast.errors import AgentStopped, ContractError
@@ -13,11 +13,11 @@ _WRAPPED_UP = "it wrapped up when all but the reserve of its budget was spent"
 
 
 def finish(run: RunEngine, launch: Launch, signals: StopSignals, *, by_itself: bool) -> None:
-    """Record that the run is done. Raises ContractError or UnreachedEffect where it is not.
+    """Record that the run is done. Raises ContractError or UnreachedEffect if it is not.
 
-    Two ends count as done only if the contract has checks and they pass. An agent that was told to wrap up, and did:
+    Two ends count as done only if the contract has checks and they pass. An agent that wrapped up on outlast's instruction:
     otherwise raises AgentStopped. An agent that a person left at the terminal: otherwise raises LeftByPerson.
-    `by_itself`: the command was not told to wrap up.
+    `by_itself`: the command ended without such an instruction.
     """
     if run.state.wrap_beat is not None and not by_itself:
         if not run.contract.checks:
@@ -39,7 +39,7 @@ def finish(run: RunEngine, launch: Launch, signals: StopSignals, *, by_itself: b
 
 def _check_and_record(run: RunEngine, signals: StopSignals) -> None:
     """Run the checks and record the end of the run. A signal ends a check too: raises AgentStopped."""
-    kept = run.drive(begin_finish(run, None))
+    result = run.drive(begin_finish(run, None))
     checks: list[Check] = []
     for check in checking(run):
         if check is not None:
@@ -48,4 +48,4 @@ def _check_and_record(run: RunEngine, signals: StopSignals) -> None:
         signals.listen()
         if signals.got:
             raise stopped_by(signals.got[0])
-    run.drive(record_done(run, kept, tuple(checks)))
+    run.drive(record_done(run, result, tuple(checks)))

@@ -23,7 +23,7 @@ from outlast.supervisor.timing import Timing
 def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Collection[int] = ()) -> None:
     """Wait for a guardian of an earlier attempt, then stop what carries the run's mark, holds its pipe or is on its roster.
 
-    What cannot be stopped is named in `run.supervision.left`: until it is gone, nobody believes that a call did not happen.
+    Processes that cannot be stopped are named in `run.supervision.left`: while they live, no call is found not to have happened.
     """
     local = run.journal.store.local
     run.supervision.mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
@@ -71,7 +71,7 @@ def _refuse_waiting(run: RunEngine, guardian: int) -> None:
 
 
 def be_guarded(run: RunEngine, signals: StopSignals) -> None:
-    """Tell the guardian what it guards, and wait until it holds its lock, unless it is gone."""
+    """Send the guardian the attempt that it guards, and wait until it holds its lock, unless it is gone."""
     workspace = str(run.folder) if run.terms.workspace else ""
     root, epoch = str(run.journal.store.local.folder), run.journal.lease.epoch
     signals.link.say(

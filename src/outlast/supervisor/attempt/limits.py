@@ -35,7 +35,7 @@ def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:
 
 
 def account_of(launch: Launch, variables: dict[str, str], folder: Path) -> str:
-    """Whose limits the agent will meet, as its `Billing` names the account; empty for a command that is no agent."""
+    """The account whose limits the agent will meet, as its `Billing` names it; empty for a command that is no agent."""
     agent = known_agent(launch)
     if agent is None:
         return ""
@@ -66,9 +66,9 @@ class GivenUp(Exception):
 
 
 def judge(run: RunEngine, limits: restarts.Limits) -> ev.AttemptEnded | None:
-    """How the last attempt ended, if it recorded no end. Raises GivenUp where that attempt reaches a limit.
+    """The end of the last attempt as an event, if it recorded none itself. Raises GivenUp, on record, if a limit is reached.
 
-    A supervisor judges its own attempts; this judges those of supervisors that died with theirs.
+    A supervisor judges its own attempts; this judges an attempt whose supervisor died with it.
     """
     journal, lost = run.journal, _lost(run)
     events: list[ev.AnyEvent] = [lost] if lost is not None else []
@@ -117,7 +117,7 @@ def lift_wall(store: Store, account: str, begun_at: datetime | None = None) -> N
 
 
 def bring_forward(store: Store, run: str) -> None:
-    """A run that is parked until later is due now. One that somebody holds, or that is gone, is left alone."""
+    """Make a run due now that is parked until later. Does nothing to a run that a process holds or that is gone."""
     with contextlib.suppress(RunHeld, UnknownRun), requests.claimed(store, run) as journal:
         state, now = journal.state, journal.now()
         if state.status == "parked" and state.parked_until is not None and state.parked_until > now:

@@ -17,7 +17,7 @@ from outlast.workspace.git import objects
 from outlast.workspace.git.trees import TreeEditor
 
 NAME = "trees"
-KEPT_MAX = 1_000
+TREES_MAX = 1_000
 
 
 def has_progress(run: RunEngine, folder: Path, point: str) -> bool:
@@ -75,7 +75,7 @@ def _is_new(folder: Path, tree: str, began: str) -> bool:
     if tree == began or tree in known:
         return False
     temporary = path.with_name(f".{NAME}.{os.getpid()}")
-    temporary.write_text("\n".join([*known[-KEPT_MAX:], tree]) + "\n")
+    temporary.write_text("\n".join([*known[-TREES_MAX:], tree]) + "\n")
     temporary.replace(path)
     return True
 

@@ -1,16 +1,13 @@
 """`active_state.json`: the progress of a run, for scripts and for people who have only a shell.
 
-It is a projection of the store, replaced atomically and durably. outlast never reads it."""
+It is a projection of the store, replaced in one step. outlast never reads it, so nothing waits for it to be on the disk."""
 
 import contextlib
-import os
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
 from outlast.core import state as st
-from outlast.errors import OutlastError
 from outlast.inspect import show
 from outlast.runs.engine.run import RunEngine
 from outlast.store import durable
@@ -19,7 +16,7 @@ from outlast.workspace import repo
 
 
 class ActiveState(msgspec.Struct, frozen=True, kw_only=True):
-    """The file's fields, all of them always there; what is not known is null."""
+    """The file's fields. All are always present; an unknown value is null."""
 
     task_id: str
     issue_number: str | None
@@ -56,21 +53,13 @@ def of(state: st.RunState, status: st.Status, *, issue: str = "", branch: str = 
 
 
 def write_of(run: RunEngine, *, issue: str = "") -> None:
-    """Write what the file says of a run as it is now."""
-    branch = branch_in(run.folder) if run.terms.workspace else ""
+    """Write the file for a run's present state."""
+    branch = repo.branch_in(run.folder) if run.terms.workspace else ""
     write(run.journal.store.local, of(run.state, run.state.status, issue=issue, branch=branch))
 
 
-def branch_in(folder: Path) -> str:
-    """The branch that is checked out in a folder; empty if none is."""
-    with contextlib.suppress(OutlastError, OSError):
-        if os.path.lexists(folder / ".git"):
-            return repo.head_of(folder).branch.removeprefix("refs/heads/")
-    return ""
-
-
 def write(local: Local, active: ActiveState) -> None:
-    """Write the file: durable, in one step. A disk that refuses it does no harm.
+    """Replace the file in one step. A disk that refuses it does no harm, and after a power cut it may be an older one.
 
     A state folder that was deleted meanwhile is not made again.
     """
@@ -79,4 +68,4 @@ def write(local: Local, active: ActiveState) -> None:
     path = local.state_file(active.run_id)
     with contextlib.suppress(OSError):
         durable.make_folder(path.parent)
-        durable.write_durably(path, msgspec.json.format(msgspec.json.encode(active), indent=2) + b"\n")
+        durable.replace_file(path, msgspec.json.format(msgspec.json.encode(active), indent=2) + b"\n")

@@ -4,7 +4,7 @@ import signal
 import time
 from typing import NoReturn, Protocol
 
-from outlast.errors import AgentStopped, SaveError, StoreGone
+from outlast.errors import AgentStopped, SaveError, StoreGone, StoreUnreachable
 from outlast.runs import files as run_files, inbox
 from outlast.runs.engine.steps import append
 from outlast.runs.inbox import WAITING
@@ -77,10 +77,10 @@ class Stopper:
             time.sleep(self._timing.calls_look_s)
 
     def check(self) -> None:
-        """If nothing can be recorded any more, stop all processes. Raises StoreGone, or the error of a call."""
+        """If nothing can be recorded any more, stop all processes. Raises StoreGone, StoreUnreachable, or the error of a call."""
         try:
             self._run.journal.store.check_exists()
-        except StoreGone as error:
+        except (StoreGone, StoreUnreachable) as error:
             self._person.say(f"{error}: stopping")
             self._processes.stop(self._timing.stop_grace_s)
             raise
@@ -93,20 +93,20 @@ class Stopper:
             raise failure
 
     def take_requests(self, agent: Rests | None = None) -> None:
-        """Take in what people asked of the run. A request to stop it first stops its processes, then is recorded.
+        """Apply the requests of people. A request to stop the run first stops its processes, then is recorded.
 
-        Where an agent is known, a request that can wait waits until the agent is between two beats.
+        If the command is a known agent, a request that can wait is applied between two beats of it.
         """
         run = self._run
         if not run.journal.lease.request_waits():
             return
-        asked = inbox.asked_to_stop(run.journal)
-        if asked:
-            if asked in WAITING and not (agent.rests() if agent is not None else not self._server.busy):
+        request = inbox.stop_request(run.journal)
+        if request:
+            if request in WAITING and not (agent.rests() if agent is not None else not self._server.busy):
                 return
-            self.stop(f"operator: {asked}")
+            self.stop(f"operator: {request}")
             run.supervision.may_stop = True
-        with self._beats.lock:  # else a call is judged between the flag that is down and what was asked
+        with self._beats.lock:  # else a call is judged between the lowered flag and the requests
             run.drive(run.take_requests())
 
 

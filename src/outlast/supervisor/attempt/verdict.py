@@ -1,4 +1,4 @@
-"""Names why a command ended, and whether its run is done or an error says what comes next."""
+"""Judge why a command ended, and whether its run is done or an error says what comes next."""
 
 import contextlib
 import os
@@ -67,10 +67,10 @@ def ending_of(
 
 
 def _death(final: Final, code: int) -> Death:
-    said = final.text or ("exited with 0" if final.ending == "done" else final.ending)
+    text = final.text or ("exited with 0" if final.ending == "done" else final.ending)
     if final.ending in OWN_LIMITS:
-        said = f"{OWN_LIMITS[final.ending]}: {said}"
-    return Death(final.cause, f"{said} (exit code {code})" if code else said, code, None)
+        text = f"{OWN_LIMITS[final.ending]}: {text}"
+    return Death(final.cause, f"{text} (exit code {code})" if code else text, code, None)
 
 
 def stopped(ended: Ended, launch: Launch, state: RunState, *, progress: bool, faults: str) -> AgentStopped:
@@ -101,7 +101,7 @@ def stopped(ended: Ended, launch: Launch, state: RunState, *, progress: bool, fa
 
 
 def blame_setup(error: AgentStopped, launch: Launch, state: RunState) -> None:
-    """Name the setup of the worktree as the cause, where that is what failed."""
+    """Name the setup of the worktree as the cause, if the setup has failed."""
     if launch.setup and _failed_step(state) == SETUP:
         error.args = (f"the setup of its worktree failed: {error}",)
 

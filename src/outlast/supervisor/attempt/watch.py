@@ -74,7 +74,10 @@ class Watch:
         """
         timing = timing or Timing.current()
         ended = self._agent or self._guard
-        if ended is None or not (ended.has_left_running() or self._left_by_guarded()):
+        if ended is None:
+            return
+        ended.look()  # the end of its last call may be in its transcript alone
+        if not (ended.has_left_running() or self._left_by_guarded()):
             return
         self._person.say(f"waiting up to {timing.background_s:.0f} s for what its calls left running")
         until_s = time.monotonic() + timing.background_s
@@ -87,7 +90,7 @@ class Watch:
             self._guard.note_left([proc.describe(each.pid) for each in left[:LEFT_NAMED_MAX]])
 
     def _left_by_guarded(self) -> list[proc.Proc]:
-        """What a guarded command left running: nobody knows what it will do."""
+        """The processes that a guarded command left running: outlast cannot know what they will do."""
         return list(BelowUs(self._run.id).find()) if self._guard is not None else []
 
     def _look(self) -> None:

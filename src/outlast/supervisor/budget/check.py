@@ -30,7 +30,7 @@ ALIASES = {
 
 
 def given(budget: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The limits among what was typed; none where experience is to choose. Raises UsageError where both are asked for."""
+    """The limits as typed; None if experience is to choose them (auto). Raises UsageError for limits beside auto."""
     if budget is None or not any(each.strip().lower() == AUTO for each in budget):
         return budget
     if len(budget) > 1:
@@ -52,7 +52,7 @@ def check(
     variables: dict[str, str],
     person: Person,
 ) -> None:
-    """Refuse a limit in money where nobody knows what the agent's tokens cost, or where none is paid for them."""
+    """Refuse a limit in money if the price of the agent's tokens is unknown, or if a subscription pays for them."""
     if budget is None:
         return
     if budget.cost_microusd is not None:
@@ -91,19 +91,19 @@ def check(
 
 
 def by_gateway(
-    asked: str | None,
+    choice: str | None,
     agent: KnownAgent | None,
     launch: Launch,
     variables: dict[str, str],
     person: Person,
 ) -> bool:
-    """Whether a gateway is put between the agent and its model. Raises UsageError where it is asked for and cannot be.
+    """Whether a gateway is put between the agent and its model. Raises UsageError if it is wanted and impossible.
 
-    `asked`: the word after --gateway, empty for none; None: not asked for, so the user's own settings decide.
+    `choice`: the word after --gateway, empty if there is none; None without --gateway: the user's settings decide.
     """
-    if asked is not None and asked not in ("", "yes", "no"):
-        raise UsageError(f"--gateway takes yes or no, not {asked!r:.40}", hint="--gateway, or --gateway=yes")
-    if asked == "no" or (asked is None and not settings.load(_folder(launch))["gateway"]):
+    if choice is not None and choice not in ("", "yes", "no"):
+        raise UsageError(f"--gateway takes yes or no, not {choice!r:.40}", hint="--gateway, or --gateway=yes")
+    if choice == "no" or (choice is None and not settings.load(_folder(launch))["gateway"]):
         return False
     prices.check()
     if agent is None:
@@ -111,7 +111,7 @@ def by_gateway(
     cwd = _folder(launch)
     ask = Ask(words=tuple(launch.words), environment=variables, cwd=cwd, folder=cwd)
     if agent.billing.payment(ask) == "subscription":
-        if asked != "yes":
+        if choice != "yes":
             raise UsageError(
                 f"{agent.name} is logged in with a subscription here, and its provider may not want a gateway in between",
                 hint="--gateway=yes to use it anyway; without it outlast counts the agent's own records",
@@ -127,7 +127,7 @@ def by_gateway(
 
 
 def check_again(agent: KnownAgent | None, launch: Launch, variables: dict[str, str], person: Person) -> None:
-    """Before a command goes on: what its gateway was let do then may not be right any more. Raises UsageError."""
+    """Check a command's gateway again before the command goes on: it may no longer be allowed. Raises UsageError."""
     if not launch.gateway:
         return
     try:
@@ -147,7 +147,7 @@ def by_experience(
     variables: dict[str, str],
     person: Person,
 ) -> Terms:
-    """The terms with limits learnt from the runs before; a run that goes on keeps those on record."""
+    """The terms with limits learnt from earlier runs. A run that goes on keeps its recorded limits."""
     known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
     goes_on = bool(known) and not (terms.again and known[0].state.status in statuses.ENDED)
     if goes_on and not terms.amend:
@@ -161,8 +161,8 @@ def by_experience(
     chosen, forecast = inspect_forecast.auto(
         store, goal=goal, plan=None, project=terms.project, agent=name, model=model
     )
-    said = terms.budget or Allowance()
-    limits = msgspec.structs.replace(chosen, until=said.until, reserve_pct=said.reserve_pct)
+    typed = terms.budget or Allowance()
+    limits = msgspec.structs.replace(chosen, until=typed.until, reserve_pct=typed.reserve_pct)
     person.say(f"the budget is {in_words(limits)}: {_why(forecast.tokens)}")
     return msgspec.structs.replace(terms, budget=limits)
 

@@ -199,11 +199,11 @@ class BudgetWatch:
 
     def words(self) -> str:
         """The warnings that the agent has not received yet; each is returned once."""
-        told, self._pending = self._pending, []
-        return "\n".join(told)
+        warnings, self._pending = self._pending, []
+        return "\n".join(warnings)
 
     def word(self) -> str:
-        """Only the instruction to wrap up, for an agent that hears nothing but denials of its calls."""
+        """Only the instruction to wrap up, for an agent that reads nothing but denials of its calls."""
         words, self._word = self._word, ""
         return words
 
@@ -218,16 +218,16 @@ class BudgetWatch:
         self._person.say(crossing.text)
         self._person.notify(self._run, self._folder, "budget", crossing.text)
         self._pending.append(f"outlast: {crossing.text}. {HOW_TO_LOOK}")
-        # Written only after all is looked at: whoever reads there how little is left may ask its model at once, and must
-        # then be told the word that belongs to it.
+        # The file is written only after all limits are checked: its reader may call its model at once, and must then get
+        # the warnings that belong to what it has read.
         self._stale = True
 
     def write(self) -> None:
-        """The file that scripts and agents read; a projection, so that it need not be durable."""
+        """Write the file that scripts and agents read. It is a projection of the store, so it need not be durable."""
         self._stale = False
         head, live = self._run.meter.head(), self._run.meter.live()
         known = budgets.left(head.budget, head, live)
-        told = BudgetFile(
+        content = BudgetFile(
             run=head.run, task=head.task, beats=head.beats, spent=spent_of(head.spent, head.beats),
             limits={
                 each.unit: Left(limit=each.limit, spent=each.spent, reserved=each.reserved, left=each.left)
@@ -238,7 +238,7 @@ class BudgetWatch:
         with contextlib.suppress(OSError):
             new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
             with open(new, "wb", opener=durable.opener) as file:
-                file.write(msgspec.json.format(msgspec.json.encode(told)) + b"\n")
+                file.write(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
             new.rename(self._path)
 
 

@@ -47,8 +47,8 @@ class Gatekeeper:
         self._dearest, self._largest_bytes = values.Usage(), 0  # of the calls so far
         budget.pricing = pricing
         self.wall: Wall | None = None
-        self.refused = ""  # why the last call was; empty where it was not
-        self.has_told = False  # whether it told the model to wrap up
+        self.refused = ""  # why the last call was refused; empty if it was not
+        self.has_sent_wrap_up = False  # whether the model got the instruction to wrap up from here
 
     def before(self, call: Call) -> Refusal | None:
         """Let a call pass if something is left after the calls under way."""
@@ -81,14 +81,15 @@ class Gatekeeper:
         return ""
 
     def _reserve(self, call: Call) -> values.Usage:
-        """The most a call may cost: as the dearest of the last calls, more if its request is larger; the first by its request."""
+        """The most that a call may cost: as much as the dearest of the last calls, or more if its request is larger. The first
+        call is estimated by its request."""
         known, size = self._dearest, call.request_bytes
         if known.tokens:
             asks_more = size / self._largest_bytes if size > self._largest_bytes > 0 else 1
             found = msgspec.structs.replace(known, input=int(known.input * asks_more))
         else:
-            said = FIRST_OUTPUT if call.output_max is None else min(call.output_max, FIRST_OUTPUT)
-            found = values.Usage(input=size // FIRST_BYTES_A_TOKEN + 1, output=said)
+            output = FIRST_OUTPUT if call.output_max is None else min(call.output_max, FIRST_OUTPUT)
+            found = values.Usage(input=size // FIRST_BYTES_A_TOKEN + 1, output=output)
         if self._pricing.payment == "subscription":
             return found
         try:
@@ -114,7 +115,8 @@ class Gatekeeper:
         with self._lock:
             self._under_way.pop(spent.call.id, None)
             self.wall = spent.limit
-            self.has_told = self.has_told or (bool(spent.told) and self._run.state.wrap_beat is not None)
+            if spent.message and self._run.state.wrap_beat is not None:
+                self.has_sent_wrap_up = True
             if cost.tokens and not cost.estimated:
                 self._dearest = budgets.next_reserved(self._dearest, cost)
                 self._largest_bytes = max(spent.call.request_bytes, self._largest_bytes * 7 // 8)
@@ -149,7 +151,7 @@ class Gate:
         self.gateway.start()
 
     def load_rest(self) -> None:
-        """Read what is needed only later. Called while the command starts: an upgrade of outlast may remove it meanwhile."""
+        """Load the files needed later. Called while the command starts: an upgrade of outlast may remove them meanwhile."""
         prices.ours()
 
     def settle(self) -> bool:
@@ -179,9 +181,9 @@ class Gate:
         return events
 
     def _set_aside(self, head: st.RunState, settling: values.Usage, *, writes: bool) -> values.Usage | None:
-        """The new reserve for calls under way, if a crash now would be charged too little, or far too much; else None.
+        """The new reserve for calls under way, if the recorded one is too small, or far too large, for a crash now; else None.
 
-        `writes`: other events are written now, so that this one costs nothing.
+        `writes`: other events are written in any case, so one more costs nothing.
         """
         needed = self.keeper.under_way().plus(self._run.meter.unsettled()).minus(settling)
         needed = values.Usage(
@@ -195,14 +197,14 @@ class Gate:
         return needed if is_less and (writes or 2 * needed.tokens < held.tokens) else None
 
     def routes(self) -> dict[str, str]:
-        """For a command that nobody knows: the variables by which programs find their model's API."""
+        """For a command that is no known agent: the variables by which programs find their model's API."""
         known = {
             name: self.gateway.route(self._environment.get(name) or usual) for name, usual in _APIS.items()
         }
         return known | self.gateway.variables()
 
     def routed(self, billing: Billing, name: str, ask: Ask) -> Ask:
-        """The same start of an agent, through the gateway. Raises UsageError where that cannot be."""
+        """The same start of an agent, through the gateway. Raises UsageError if the agent cannot use one."""
         more = self.gateway.variables()
         found = billing.gateway(
             msgspec.structs.replace(ask, environment={**ask.environment, **more}), self.gateway.route
@@ -212,7 +214,7 @@ class Gate:
         return found
 
     def judged(self, final: Final) -> Final:
-        """Why the agent ended, by the last answer of its model's API: our own refusal, or a limit and its reset."""
+        """The agent's end, corrected by the last answer of its model's API: our own refusal, or a limit and its reset."""
         if self.keeper.refused:
             return Final("budget", self.keeper.refused)
         wall = self.keeper.wall
@@ -228,5 +230,5 @@ class Gate:
         return "; ".join(dict.fromkeys(self.gateway.faults))
 
     def close(self) -> None:
-        """Calls under way are cut, and counted before this returns."""
+        """Cut off calls under way, and count them before this returns."""
         self.gateway.close()

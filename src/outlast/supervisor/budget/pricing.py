@@ -59,7 +59,7 @@ class Pricing:
             meter.count(BILL, values.Usage(cost_microusd=max(differs, -meter.unsettled().cost_microusd)))
 
     def correction(self, bill: Sequence[ModelCost]) -> int:
-        """By how many micro-dollars the agent's own bill differs from what its tokens were priced at here.
+        """The difference in micro-dollars between the agent's own bill and our price of its tokens.
 
         Some agents bill the process, some the whole session with its earlier processes. So the bill is compared with our
         price of the tokens that the bill itself names, and only the share that was counted here is taken.

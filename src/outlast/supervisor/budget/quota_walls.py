@@ -84,9 +84,9 @@ def meet(
         if before is not None and before.until > now and is_same:
             left = tuple(each for each in before.spared if each != run)
             return msgspec.structs.replace(before, waiting=_with(before.waiting, run), spared=left)
-        said = shorten(evidence, EVIDENCE_CHARS_MAX)
+        text = shorten(evidence, EVIDENCE_CHARS_MAX)
         return Wall(
-            account=account, run=run, met_at=now, until=reset, known=known, evidence=said, waiting=(run,)
+            account=account, run=run, met_at=now, until=reset, known=known, evidence=text, waiting=(run,)
         )
 
     wall = _change(shelf, account or run, met)
@@ -94,7 +94,7 @@ def meet(
 
 
 def join(shelf: Shelf, account: str, run: str, apart_s: float) -> Stay | None:
-    """A turn at the account's wall; None where no wall stands, or the run may go on despite it."""
+    """Give a run its turn at the account's wall. None if no wall stands, or the run may go on despite it."""
     now = datetime.now(UTC)
     if standing(shelf, account, now, run) is None:
         return None
@@ -115,7 +115,7 @@ def standing(shelf: Shelf, account: str, now: datetime, run: str = "") -> Wall |
 
 
 def spare(shelf: Shelf, account: str, run: str) -> Wall | None:
-    """A person lets a run go on at once: the wall that it goes on despite, if one stands."""
+    """A person lets a run go on at once, despite a wall. Returns that wall, if one stands."""
     now = datetime.now(UTC)
     if standing(shelf, account, now) is None:
         return None
@@ -130,9 +130,9 @@ def spare(shelf: Shelf, account: str, run: str) -> Wall | None:
 
 
 def lift(shelf: Shelf, account: str, begun_at: datetime | None = None) -> tuple[str, ...]:
-    """The account works again, or a person says so: no run waits at its wall any more. Returns those that did.
+    """Remove the wall of an account that works again, or of which a person says so. Returns the runs that waited at it.
 
-    `begun_at`: when the attempt began that succeeded. One that was under way before the limit was met proves nothing.
+    `begun_at`: when the successful attempt began. An attempt that began before the limit was met proves nothing.
     """
     now = datetime.now(UTC)
     wall = standing(shelf, account, now)
@@ -162,7 +162,7 @@ def _with(runs: tuple[str, ...], run: str) -> tuple[str, ...]:
 
 
 def every(shelf: Shelf) -> Iterator[Wall]:
-    """All walls on record, also those that fell."""
+    """All recorded walls, also those that are over."""
     with contextlib.suppress(StoreError):
         for _, data in islice(shelf.every("walls"), WALLS_MAX):
             wall = _decoded(data)

@@ -1,4 +1,4 @@
-"""The run around this process: `outlast run` inside a script, or below an agent, runs inside of theirs."""
+"""The run around this process: `outlast run` in a script, or below an agent, starts a run inside of that one's run."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ from outlast.supervisor.timing import Timing
 
 
 def run_around() -> str:
-    """The run whose live attempt this process belongs to; empty if none, or if it is over."""
+    """The run whose live attempt this process belongs to; empty if there is none, or the attempt is over."""
     run = settings.variable(environment.RUN)
     if not run or not settings.variable(environment.SOCKET):
         return ""

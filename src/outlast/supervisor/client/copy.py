@@ -32,6 +32,7 @@ SHIM = "supervisor/client/shim.py"
 _CHECKED_HASH = (
     0b11  # Python's flags of byte code that counts only beside the source it was made from (PEP 552)
 )
+Seen = dict[str, tuple[int, int, int, int]]  # by a file's name: what the file system says of it
 DAMAGED = "hooks"  # the level of the warning that this copy is damaged; the number of the attempt follows
 
 
@@ -53,7 +54,7 @@ def place(folder: Path) -> Path:
     """
     held = contents()
     copy = folder / _name(held)
-    is_whole = not _damage(copy, held)
+    is_whole = not _damage(copy, held, {})
     if not is_whole and copy.exists():  # damaged: only a power cut or a person does that
         with contextlib.suppress(OSError):
             copy.rename(folder / f".{copy.name}.damaged.{os.getpid()}")
@@ -66,7 +67,7 @@ def place(folder: Path) -> Path:
 
 
 def _make(copy: Path, held: Mapping[str, bytes]) -> None:
-    """All of it or nothing. Its folders are its owner's alone."""
+    """Make the whole copy or nothing. Only its owner may enter its folders."""
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = copy.with_name(f".{copy.name}.{os.getpid()}")
     try:
@@ -93,7 +94,7 @@ def contents() -> Mapping[str, bytes]:
     Byte code is among them. Hooks and shims write none: Python takes what a full disk or a power cut left of such a file
     for whole, and then they would fail at every call.
 
-    Raises OutlastError where they are gone: an agent without hooks is not started.
+    Raises OutlastError if they are gone: an agent without hooks is not started.
     """
     package = Path(__file__).parents[2]
     paths = sorted(path for each in HELD for path in package.glob(each))
@@ -124,23 +125,35 @@ def _gone(path: object) -> OutlastError:
 
 
 def _name(held: Mapping[str, bytes]) -> str:
-    told = hashlib.blake2b(digest_size=8)
+    hasher = hashlib.blake2b(digest_size=8)
     for name, data in held.items():
-        told.update(f"{name}\0{len(data)}\0".encode() + data)
-    return told.hexdigest()
+        hasher.update(f"{name}\0{len(data)}\0".encode() + data)
+    return hasher.hexdigest()
 
 
-def damage(folder: Path) -> str:
-    """The damage of the copy that this process placed below `folder`; empty if it is whole."""
-    held = contents()
-    return _damage(folder / _name(held), held)
+def damage(folder: Path, seen: Seen | None = None) -> str:
+    """The damage of the copy that this process placed below `folder`; empty if it is whole.
+
+    `seen`: what earlier looks found whole, to be given again: a file is read anew when the file system says that it changed.
+    """
+    return _damage(folder / _own_name(), contents(), {} if seen is None else seen)
 
 
-def _damage(copy: Path, held: Mapping[str, bytes]) -> str:
+@functools.cache
+def _own_name() -> str:
+    return _name(contents())
+
+
+def _damage(copy: Path, held: Mapping[str, bytes], seen: Seen) -> str:
     for name, data in held.items():
         try:
+            found = os.stat(f"{copy}/{name}")
+            state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            if seen.get(name) == state:
+                continue
             if (copy / name).read_bytes() != data:
                 return f"{copy / name} was changed"
+            seen[name] = state
         except OSError as error:
             return f"{copy / name} cannot be read ({error.strerror})"
     return ""

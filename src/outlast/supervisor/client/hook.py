@@ -24,7 +24,7 @@ def main(socket: str, attempt: str, agent: str, classes: str = "") -> int:
     """
     data = _input()
     try:
-        there, code, out = _asked(socket, attempt, agent, data)
+        there, code, out = _ask(socket, attempt, agent, data)
     except Exception as error:  # nothing may let a call pass unseen
         return _alone(data, classes, f"{type(error).__name__}: {error}")
     if code == DENIED:
@@ -46,7 +46,8 @@ def _input() -> bytes:
 
 
 def _leave(there: _socket.socket, code: int) -> int:
-    """End at once, and say last that the answer was passed on: of one that is killed before that, nobody has read it."""
+    """End at once, after the acknowledgement that the answer was passed on. A hook that is killed before that has passed
+    nothing on."""
     try:
         there.sendall(TAKEN)
     except OSError:  # the supervisor is gone
@@ -54,8 +55,9 @@ def _leave(there: _socket.socket, code: int) -> int:
     _exit(code)
 
 
-def _asked(socket: str, attempt: str, agent: str, data: bytes) -> tuple[_socket.socket, int, bytes]:
-    """The supervisor's answer: a frame of one byte, the exit code, and what is to be printed."""
+def _ask(socket: str, attempt: str, agent: str, data: bytes) -> tuple[_socket.socket, int, bytes]:
+    """Ask the supervisor. Returns the connection, the exit code and the text to print. The answer is a frame: one byte for
+    the code, then the text."""
     if len(data) > INPUT_MAX_BYTES:
         raise ValueError(f"a hook input of more than {INPUT_MAX_BYTES:,} bytes")
     body = b'{"type":"hook","acks":true,"attempt":"%s","agent":"%s","data":"%s"}' % (
@@ -113,8 +115,8 @@ def _outward(data: bytes, classes: str) -> str:
     import json
     from os import path
 
-    told = json.loads(data)
-    name, event = told.get("tool_name"), str(told.get("hook_event_name", ""))
+    call = json.loads(data)
+    name, event = call.get("tool_name"), str(call.get("hook_event_name", ""))
     if not name or event.startswith(("Post", "After")):
         return ""
     # only this file's folder is trusted, never the agent's working folder: -I keeps that off the path
@@ -124,5 +126,5 @@ def _outward(data: bytes, classes: str) -> str:
 
     outward = load()
     known = outward.rules.load(outward.rules.tables(classes)) if classes else None
-    found = outward.classify(str(name), told.get("tool_input"), str(told.get("cwd", "/")), known=known)
+    found = outward.classify(str(name), call.get("tool_input"), str(call.get("cwd", "/")), known=known)
     return ", ".join(each.signature for each in found)

@@ -45,7 +45,7 @@ def names() -> dict[str, str]:
 
 
 def tell(note: Note, timeout_s: float | None = None) -> None:
-    """Put something on record. Raises OutlastError where it was refused."""
+    """Put a note on record. Raises OutlastError if the supervisor refuses it."""
     ask(note, timeout_s)
 
 
@@ -64,9 +64,9 @@ def ask(note: Note, timeout_s: float | None = None) -> bytes:
 
 
 def perform(call: Call, *, plain: bool = False) -> int:
-    """Run a step or an effect as the supervisor says; the exit code. `plain`: a known agent is like any other command.
+    """Run a step or an effect as the supervisor orders, and return its exit code. `plain`: treat a known agent as any command.
 
-    The last thing that it does is to say that the result was taken: whoever calls us must end with that code at once.
+    It last acknowledges the result, so the caller must exit with that code at once.
     """
     _have_streams()
     there = _connected(None)
@@ -151,7 +151,7 @@ def _variables(order: Order) -> dict[str, str]:
 
 
 def _run_step(there: Connection, call: Call, order: Order) -> Report:
-    """Run a command. An agent that outlast knows has a run of its own, inside of the script's: killed, it goes on in its session.
+    """Run a command. A known agent gets a run of its own inside the script's run: after a kill it goes on in its session.
 
     Such a run has a result when it is done or has failed; parked, stopped or waiting for a person, it has none yet.
     """
@@ -206,13 +206,13 @@ def _run(there: Connection, words: list[str], order: Order) -> Report:
     passing.to(0)
     out.end()
     err.end()
-    kept = Output(_code(code), out.kept(), err.kept(), out.cut + err.cut)
+    output = Output(_code(code), out.content(), err.content(), out.cut + err.cut)
     if out.left_open or err.left_open:
         _say(f"{words[0]} ended, and what it left running holds its output open: that is recorded no further")
-    if not kept.out and not kept.err:
+    if not output.out and not output.err:
         return report
     try:
-        return msgspec.structs.replace(report, output=_spooled(kept))
+        return msgspec.structs.replace(report, output=_spooled(output))
     except OSError as error:
         return msgspec.structs.replace(report, unkept=error.strerror or str(error))
 
@@ -236,10 +236,10 @@ def _announce(there: Connection, mask: set[signal.Signals | int]) -> None:
 
 
 class _Passing:
-    """Signals that would end us are passed on to the command instead, and we end when it does.
+    """Passes signals that would end us on to the command; we end when it does.
 
-    A shell starts what runs in the background deaf for Ctrl-C; a signal that we handle is the command's own again.
-    Ctrl-C itself reaches the command from the terminal, so that is not passed on. What was ignored stays ignored.
+    A shell starts background commands with Ctrl-C ignored; the command gets back every signal that we handle.
+    The terminal sends Ctrl-C to the command too, so that is not passed on. Ignored signals stay ignored.
     """
 
     def __init__(self, in_background: str) -> None:
@@ -256,7 +256,7 @@ class _Passing:
         return self._waits != 0
 
     def to(self, pid: int) -> None:
-        """From now on to this process; one that came earlier goes to it too."""
+        """Pass signals on to this process from now on, and one that came earlier too."""
         self._pid = pid
         if pid and self._waits:
             self._pass(self._waits, None)
@@ -269,9 +269,9 @@ class _Passing:
 
 
 class _Copy:
-    """Passes a stream on as it comes, and keeps it: to its end, or until the command has ended and no more is due.
+    """Passes a stream on as it comes, and keeps a copy: to its end, or until the command has ended and no more is due.
 
-    What the command itself printed lies in the pipe when it ends, so a pipe's size is read after that in any case.
+    The command's own output may still lie in the pipe when it ends, so a pipe's size is read after that in any case.
     """
 
     def __init__(self, stream: IO[bytes], to: int) -> None:
@@ -284,11 +284,11 @@ class _Copy:
         self._thread.start()
 
     def end(self) -> None:
-        """The command has ended. Others may hold the stream open for ever: they are not waited for."""
+        """The command has ended. Other processes may hold the stream open for ever: do not wait for them."""
         os.eventfd_write(self._over, 1)
 
-    def kept(self) -> bytes:
-        """All of it, once the stream has ended or is given up."""
+    def content(self) -> bytes:
+        """All that was read, once the stream has ended or is given up."""
         self._thread.join()
         return bytes(self._data)
 
@@ -332,7 +332,7 @@ def _probe(command: str, order: Order) -> Report:
 
 
 def _spooled(output: Output) -> str:
-    """Leave an output beside the socket, under a name of its own. Raises OSError where there is no room."""
+    """Write an output to a file of its own beside the socket. Raises OSError if there is no room."""
     socket = Path(settings.variable(environment.SOCKET))
     path = socket.with_name(f"{socket.name}.in-{os.getpid()}-{os.urandom(4).hex()}")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -363,7 +363,7 @@ def _say(text: str) -> None:
 
 
 def _pass_on(fd: int, data: bytes) -> None:
-    """Write all of it if somebody reads it and it can be written; the record has it anyway."""
+    """Write all of it if it can be written; the record has it anyway."""
     view = memoryview(data)
     with contextlib.suppress(OSError):
         while view:
@@ -371,7 +371,7 @@ def _pass_on(fd: int, data: bytes) -> None:
 
 
 def _have_streams() -> None:
-    """Open what the script closed: else the next file, the supervisor's socket perhaps, would be standard output."""
+    """Open the standard streams that the script closed: else the next file, perhaps the socket, would be standard output."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)

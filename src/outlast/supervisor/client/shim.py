@@ -46,11 +46,11 @@ def main(place: str, attempt: str, classes: str, real: str, words: list[str]) ->
         if found == []:
             return _become(real, words)
         sent = _input() if fed and _is_content(found, words, classes, named) else None
-        told: dict[str, object] = {
+        who: dict[str, object] = {
             "attempt": _attempt(attempt, variables),
             "call": variables.get(CALL, b"").decode(errors="replace"),
         }
-        return _asked(place, told | {"fed": fed, "sent": sent}, real, words, named)
+        return _ask(place, who | {"fed": fed, "sent": sent}, real, words, named)
     except Exception as error:  # what is not on record does not happen
         return _refuse(words, f"{type(error).__name__}: {error}")
 
@@ -67,12 +67,12 @@ def _variables() -> dict[bytes, bytes]:
 
 def _attempt(ours: str, variables: dict[bytes, bytes]) -> str:
     """Our attempt, unless the environment names another one of the same run: that is over, and refused."""
-    told = variables.get(ATTEMPT, b"").decode(errors="replace")
-    return told if told.rpartition(".")[0] == ours.rpartition(".")[0] else ours
+    mark = variables.get(ATTEMPT, b"").decode(errors="replace")
+    return mark if mark.rpartition(".")[0] == ours.rpartition(".")[0] else ours
 
 
 def _named(variables: dict[bytes, bytes]) -> dict[str, str]:
-    """Those that name a target."""
+    """The variables that name a target of a call."""
     found = {name: variables.get(name.encode()) for name in _classifier().VARIABLES}
     return {name: _text(os.fsdecode(value)) for name, value in found.items() if value is not None}
 
@@ -175,13 +175,14 @@ def _become(real: str, words: list[str]) -> int:
         return _cannot_start(real, error)
 
 
-def _asked(place: str, who: dict[str, object], real: str, words: list[str], named: dict[str, str]) -> int:
-    """Ask as `wire.Shim`, `Order` and `Report` define it, with the standard library alone: our package may be gone."""
-    told = list(map(_text, words))
-    asked = {"type": "shim", "acks": True, **who, "words": told, "cwd": _text(_cwd()), "variables": named}
+def _ask(place: str, who: dict[str, object], real: str, words: list[str], named: dict[str, str]) -> int:
+    """Ask the supervisor and obey its order. The messages are `wire.Shim`, `Order` and `Report`, written here with the
+    standard library alone: our package may be gone."""
+    given = list(map(_text, words))
+    request = {"type": "shim", "acks": True, **who, "words": given, "cwd": _text(_cwd()), "variables": named}
     try:
         there = _Connection(place)
-        there.send(asked | {"sent_ns": time.monotonic_ns()})
+        there.send(request | {"sent_ns": time.monotonic_ns()})
         tied = _tie()  # loaded while the supervisor judges
         order = there.receive()
         if order.get("type") != "order" or order.get("do") != "run":
@@ -190,14 +191,14 @@ def _asked(place: str, who: dict[str, object], real: str, words: list[str], name
         return _refuse(words, f"it is not on record: {error}")
     keeps = order.get("keeps")
     begin = _Beginning(there, tied, _marked(str(who["attempt"]), str(order.get("call") or "")))
-    code, kept = (
-        _run_kept(real, words, begin, keeps)
+    code, printed = (
+        _run_captured(real, words, begin, keeps)
         if isinstance(keeps, int) and keeps
         else (_run(real, words, begin), {})
     )
     try:
-        there.send({"type": "report", "exit_code": code, **kept})
-        there.receive()  # the outcome is durable before whoever called us goes on
+        there.send({"type": "report", "exit_code": code, **printed})
+        there.receive()  # the outcome is durable before our caller goes on
     except (OSError, ValueError) as error:
         _say(f"outlast: what came of `{words[0]}` is not on record: {error}")
     return there.leave(code)
@@ -238,7 +239,8 @@ class _Connection:
         return message
 
     def leave(self, code: int) -> int:
-        """End at once, and say last that the answer was taken: of one that is killed before that, nobody has heard it."""
+        """End at once, after the acknowledgement that the answer was taken. A shim that is killed before that has taken
+        nothing."""
         try:
             self._sock.sendall(TAKEN)
         except OSError:  # the supervisor is gone
@@ -256,7 +258,7 @@ class _Connection:
 
 
 def _tie() -> Callable[[int, int], int] | None:
-    """The call of the C library that ends a program with us; None where Python cannot reach it."""
+    """The C library's function that lets a program die with us; None if Python cannot reach it."""
     try:
         import ctypes
 
@@ -269,8 +271,8 @@ def _tie() -> Callable[[int, int], int] | None:
 
 
 def _marked(attempt: str, program: str) -> dict[bytes, bytes] | None:
-    """Our environment with the marks by which outlast finds the program and what it starts, also where it was cleaned; None
-    where we cannot read our own."""
+    """Our environment with the marks by which outlast finds the program and its child processes, even if a caller removed
+    them. None if we cannot read our own environment."""
     mine = _variables()
     if not mine:
         return None
@@ -317,7 +319,7 @@ class _Beginning:
         os._exit(REFUSED)
 
     def _pass_on(self, program: int) -> None:
-        """Signals that would end us go to the program, and we end when it does. Ctrl-C it has got from the terminal."""
+        """Pass signals that would end us on to the program; we end when it does. The terminal sends Ctrl-C to it as well."""
         while True:
             came = signal.sigwaitinfo(self._passed)
             if came.si_code == _BY_KERNEL:
@@ -336,8 +338,10 @@ def _run(real: str, words: list[str], begin: _Beginning) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _run_kept(real: str, words: list[str], begin: _Beginning, keeps: int) -> tuple[int, dict[str, object]]:
-    """The same, but pass on and keep its output, so that a later attempt can print that instead.
+def _run_captured(
+    real: str, words: list[str], begin: _Beginning, keeps: int
+) -> tuple[int, dict[str, object]]:
+    """Run it as `_run` does, but pass its output on and keep the first `keeps` bytes: a later attempt can print these instead.
 
     A process that the program leaves running may hold the pipe open for ever, so wait for the program's own end.
     """
@@ -345,26 +349,26 @@ def _run_kept(real: str, words: list[str], begin: _Beginning, keeps: int) -> tup
         process = begin.start(real, words, subprocess.PIPE)
     except OSError as error:
         return _cannot_start(real, error), {}
-    assert process.stdout is not None, "it was asked for"
-    kept, size, poll = bytearray(), 0, select.poll()
+    assert process.stdout is not None, "its output goes to a pipe"
+    captured, size, poll = bytearray(), 0, select.poll()
     try:
-        printed, ended = process.stdout.fileno(), os.pidfd_open(process.pid)
-        for fd in (printed, ended):
+        pipe, ended = process.stdout.fileno(), os.pidfd_open(process.pid)
+        for fd in (pipe, ended):
             poll.register(fd, select.POLLIN)
-        while printed in [fd for fd, _ in poll.poll()]:
-            chunk = os.read(printed, 1 << 16)
+        while pipe in [fd for fd, _ in poll.poll()]:
+            chunk = os.read(pipe, 1 << 16)
             if not chunk or not _pass_on(chunk):
                 break
-            kept += chunk[: keeps - len(kept)]
+            captured += chunk[: keeps - len(captured)]
             size += len(chunk)
-        process.stdout.close()  # where nobody reads what it prints, it is told so, as without us
+        process.stdout.close()  # if nobody reads its output, its next write fails, as without us
         code = process.wait()
     except BaseException:
         process.kill()
         process.wait()
         raise
-    out = binascii.b2a_base64(kept, newline=False).decode()
-    return code if code >= 0 else 128 - code, {"out": out, "cut": size - len(kept)}
+    out = binascii.b2a_base64(captured, newline=False).decode()
+    return code if code >= 0 else 128 - code, {"out": out, "cut": size - len(captured)}
 
 
 def _pass_on(data: bytes) -> bool:
@@ -376,7 +380,7 @@ def _pass_on(data: bytes) -> bool:
 
 
 def _not_run(words: list[str], order: dict[str, object]) -> int:
-    """Say why it was not run. `replay`: an earlier attempt ran it; print its output of then."""
+    """Print why the program was not run. `replay`: an earlier attempt ran it, so print the output that it had then."""
     reason = str(order.get("reason") or "its answer makes no sense")
     if order.get("type") != "order" or order.get("do") != "replay":
         return _refuse(words, reason)

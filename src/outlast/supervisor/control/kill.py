@@ -1,4 +1,4 @@
-"""`outlast kill`: the holder is asked to save and end; a holder that does not is made to."""
+"""`outlast kill`: a request to the holder to save and end; if it does not obey, signals."""
 
 import contextlib
 import os
@@ -27,9 +27,9 @@ How = Literal["not_running", "asked", "signalled", "killed", "waits"]
 
 
 class Killed(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome. `how`: the run was not running, was asked, signalled or killed; or has not taken the request in yet.
+    """The outcome. `how`: the run was not running, obeyed the request, was signalled or killed; or has not yet read it.
 
-    `last_save` is one that was made since, if it was running.
+    `last_save`: of a run that was running, only a save made since the kill.
     """
 
     run: str
@@ -46,8 +46,8 @@ def kill(store: Store, run: str, person: Person, *, timing: Timing | None = None
     """Stop a run and everything of it, saved first. Safe to call again, and by two at once.
 
     In three steps, each with its limit: a request, a SIGTERM to the guardian, SIGKILL to guardian, supervisor and agent;
-    then the files are saved here. Stopped processes get SIGCONT first, for they could not obey. Afterwards nothing of the
-    run is running, and it is on record that somebody wanted that.
+    then this process saves the files. Frozen processes get SIGCONT first, for they could not obey. Afterwards no process of
+    the run is left, and it is on record that a person wanted that.
     """
     return _Kill(store, requests.root_of(store, run), person, timing or Timing.current()).carry()
 
@@ -67,22 +67,22 @@ class _Kill:
             return self._mark_dead("not_running")
         self._let_go_on()
         if store.holder_lives(run):
-            with contextlib.suppress(RunRefused):  # it came to an end this very moment
+            with contextlib.suppress(RunRefused):  # it has just ended
                 requests.ask(store, run, "kill", "kill")
-            if self._wait(self._timing.kill_asked_s, self._let_go):
+            if self._wait(self._timing.kill_request_s, self._let_go):
                 return self._after_asking()
             if not self._root.state.supervised:
-                return self._told("waits")
+                return self._outcome("waits")
         return self._force()
 
     def _after_asking(self) -> Killed:
-        """The holder is gone; its guardian follows it, if it does not start the command once more."""
+        """The holder has ended. Wait for its guardian to end too; use force if it starts the command once more."""
         if self._wait(self._timing.kill_signalled_s, self._is_over):
-            return self._told("asked")
+            return self._outcome("asked")
         return self._force()
 
     def _force(self) -> Killed:
-        """For what waits to start again, hangs, or is stopped: signals."""
+        """Send signals: to a run that waits to start again, hangs, or is frozen."""
         if self._watcher is not None and self._watcher.guardian:
             self._person.say(f"SIGTERM to its guardian, pid {self._watcher.guardian}")
             _signal(self._watcher.guardian, signal.SIGTERM)
@@ -93,7 +93,7 @@ class _Kill:
         return self._mark_dead("killed")
 
     def _kill_all(self) -> None:
-        """SIGKILL to those that could start it again, then to all that carries its mark."""
+        """SIGKILL the processes that could start the command again, then everything that carries the run's mark."""
         watcher = lock.of(self._store.local, self._root.run) or lock.Watcher(0, 0)
         pids = [pid for pid in (watcher.guardian, watcher.supervisor, self._holder()) if pid]
         self._person.say(f"SIGKILL to {', '.join(f'pid {pid}' for pid in pids) or 'what is left of it'}")
@@ -114,7 +114,7 @@ class _Kill:
         )  # fmt: skip
 
     def _let_go_on(self) -> None:
-        """Continue processes that were stopped, as a job or by hand: they could neither save nor end."""
+        """Continue processes that were frozen, by job control or by hand: they could neither save nor end."""
         watcher = lock.of(self._store.local, self._root.run) or lock.Watcher(0, 0)
         for pid in {
             watcher.guardian,
@@ -126,7 +126,7 @@ class _Kill:
                 _signal(pid, signal.SIGCONT)
 
     def _wait_saved(self) -> bool:
-        """A guardian whose supervisor is dead saves: it is given the time for that."""
+        """If the supervisor is dead, its guardian saves the files: wait for that."""
         watcher = lock.of(self._store.local, self._root.run)
         saves = watcher is not None and not watcher.supervisor
         return saves and self._wait(self._timing.kill_saved_s, self._is_over)
@@ -166,9 +166,9 @@ class _Kill:
                     requests.take(journal, requests.own_request(journal, "kill"))
             except RunHeld:
                 self._person.say(f"another process has taken over run {summary.run} meanwhile")
-        return self._told(how)
+        return self._outcome(how)
 
-    def _told(self, how: How) -> Killed:
+    def _outcome(self, how: How) -> Killed:
         summary = requests.summary_of(self._store, self._root.run)
         state: RunState = summary.state
         last_save = state.last_save if how == "not_running" else self._new_save(state)
@@ -181,7 +181,7 @@ class _Kill:
         )  # fmt: skip
 
     def _new_save(self, state: RunState) -> str:
-        """The newest save made since the kill was asked for: on record, made here, or by a guardian that left word of it."""
+        """The newest save since the kill began: made here, named by a guardian's note, or on record."""
         note = lock.noted(self._store.local, state.run)
         noted = note.save if note is not None and note != self._noted_before else ""
         return self._saved or noted or (state.last_save if state.last_save != self._saved_before else "")

@@ -64,9 +64,9 @@ def allow_again(
     accept_rewind: bool = False,
     by: str = "",
 ) -> Outcome:
-    """Let a run start again because a person asks for it; the attempts so far count no more.
+    """Let a run start again because a person wants that; the attempts so far no longer count.
 
-    The new budget is computed from the budget at that moment, so an increase by somebody else is kept.
+    The new budget is computed from the budget at that moment, so another person's increase is not lost.
     """
 
     def raise_(head: RunState) -> tuple[str, bytes]:
@@ -80,7 +80,7 @@ def allow_again(
 
 
 def refuse_homeless(store: Store, root: Summary, launch: Launch) -> None:
-    """Refuse what cannot start where it worked: the folder is gone, and does not come back from a save."""
+    """Refuse a run whose folder is gone and cannot be restored from a save."""
     folder = Path(os.path.realpath(root.state.workspace or "/"))
     if not folder.is_dir():
         if not root.state.save_point:

@@ -123,7 +123,7 @@ def boot_command(store: str | None) -> Boot:
 
 
 def install(store: str | None) -> Service:
-    """Put it there, as often as wanted. Raises UsageError where there is neither systemd nor cron, or no home."""
+    """Install the service; safe to repeat. Raises UsageError if there is neither systemd nor cron, or no home."""
     unit_path()
     boot = boot_command(store)
     if has_systemd():

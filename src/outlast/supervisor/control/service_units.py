@@ -15,7 +15,7 @@ CRON_MARK = "# outlast resume --all, put here by `outlast service install`"
 
 
 class Boot(msgspec.Struct, frozen=True):
-    """The command that is run at boot, the variables it needs besides its own words, and where walls are on record."""
+    """The command that runs at boot, the variables that it needs, and the folder where quota walls are recorded."""
 
     words: tuple[str, ...]
     variables: tuple[tuple[str, str], ...] = ()
@@ -23,7 +23,7 @@ class Boot(msgspec.Struct, frozen=True):
 
     @property
     def to_wake(self) -> tuple[str, ...]:
-        """The command that wakes those whose wall is gone."""
+        """The command that wakes the runs whose wall is gone."""
         return (*self.words, "--parked")
 
 
@@ -47,7 +47,7 @@ def unit(boot: Boot, *, lingering_is_ours: bool) -> str:
 
 
 def wake_unit(boot: Boot) -> str:
-    """The unit that the timer starts; not started at all while there is no wall on record."""
+    """The unit that the timer starts. systemd skips it while no wall is recorded."""
     lines = [
         MADE_BY,
         "[Unit]",
@@ -63,7 +63,7 @@ def wake_unit(boot: Boot) -> str:
 
 
 def wake_timer() -> str:
-    """Once a minute."""
+    """The timer that starts the wake unit once a minute."""
     lines = [
         MADE_BY,
         "[Unit]",
@@ -124,7 +124,7 @@ def cron_line(boot: Boot) -> str:
 
 
 def cron_wake_line(boot: Boot) -> str:
-    """The line that wakes those whose wall is gone, each minute; nothing of ours is started while there is no wall."""
+    """The line that wakes the runs whose wall is gone, each minute. It does not start outlast while there is no wall."""
     none = f'[ -z "$(ls -A {shlex.quote(boot.walls)} 2>/dev/null)" ]'
     return f"* * * * * {_escaped(f'{none} || {_command(boot, boot.to_wake)} >/dev/null 2>&1')}"
 
@@ -139,10 +139,10 @@ def _escaped(command: str) -> str:
 
 
 def with_cron_lines(table: str, *ours: str) -> str:
-    """A crontab with our lines at its end, each below our mark, and no older ones of ours."""
-    kept = without_cron_line(table)
-    between = "" if not kept or kept.endswith("\n") else "\n"
-    return f"{kept}{between}{''.join(f'{CRON_MARK}{chr(10)}{line}{chr(10)}' for line in ours)}"
+    """A crontab with our lines at its end, each below our mark; older lines of ours are replaced."""
+    others = without_cron_line(table)
+    between = "" if not others or others.endswith("\n") else "\n"
+    return f"{others}{between}{''.join(f'{CRON_MARK}{chr(10)}{line}{chr(10)}' for line in ours)}"
 
 
 def without_cron_line(table: str) -> str:
@@ -153,7 +153,7 @@ def without_cron_line(table: str) -> str:
 
 
 def cron_words(table: str) -> Sequence[str]:
-    """The words of our line in a crontab, without what is set first; none where it is not there."""
+    """The words of our line in a crontab, without the variables before the command; empty if our line is missing."""
     lines = table.splitlines()
     line = lines[lines.index(CRON_MARK) + 1] if CRON_MARK in lines[:-1] else ""
     words = shlex.split(line.removeprefix("@reboot ").replace("\\%", "%"))

@@ -16,12 +16,14 @@ def of(store: Store, summary: Summary, status: Status | None = None, now: dateti
     """How a run stands now. `status` is its status as shown, where the caller knows it."""
     state = summary.state
     shown = find.shown_status(store, state, summary.root) if status is None else status
-    waits = was_told = False
+    waits = stop_was_wanted = False
     if shown in ("interrupted", "in_doubt") and state.supervised and not summary.parent:
         waits = supervisor_of(store, summary.run) != 0
-        was_told = state.attempt is not None and lock.was_told(store.local, summary.run, state.attempt.epoch)
+        stop_was_wanted = state.attempt is not None and lock.stop_was_wanted(
+            store.local, summary.run, state.attempt.epoch
+        )
     at = now or datetime.now(UTC)
-    return standing.of(state, shown, at, find.children_in(store), waits=waits, was_told=was_told)
+    return standing.of(state, shown, at, find.children_in(store), waits=waits, was_signalled=stop_was_wanted)
 
 
 def with_children(store: Store, shown: show.Shown) -> show.Shown:

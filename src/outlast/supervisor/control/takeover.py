@@ -1,5 +1,5 @@
-"""Takes a run over for a person: into another agent CLI, from its supervisor to the terminal, or, with a line to type, into its
-session without us.
+"""Take a run over for a person: into another agent CLI, from its supervisor to the terminal, or into the agent's session
+without outlast, by a line to type.
 """
 
 import os
@@ -38,7 +38,7 @@ from outlast.workspace.types import raw
 def in_other(
     store: Store, summary: Summary, launch: Launch, name: str, words: Sequence[str], person: Person
 ) -> Launch:  # fmt: skip
-    """The run's launch with another agent: with these words, else with its usual ones. Raises UsageError, nothing done.
+    """The run's launch with another agent: with these words, else with its usual ones. Raises UsageError before any change.
 
     It works in the same folder, in the environment of this process, under the same limits.
     """
@@ -72,24 +72,26 @@ def in_other(
 def _usual(store: Store, summary: Summary, launch: Launch, agent: KnownAgent) -> tuple[str, ...]:
     """Its usual command line, with the prompt and the permissions of the command before."""
     before = known_agent(launch)
-    asked = before.cli.read(launch.words).prompt if before is not None else ""
-    asked = asked or piped(store.local.run_folder(summary.run)) or reader.contract(store, summary.state).goal
-    if not asked:
+    prompt = before.cli.read(launch.words).prompt if before is not None else ""
+    prompt = (
+        prompt or piped(store.local.run_folder(summary.run)) or reader.contract(store, summary.state).goal
+    )
+    if not prompt:
         raise UsageError(
             f"no prompt is known for {agent.name}",
             hint=f"give its command after `--`: outlast resume {shlex.quote(summary.task)} --agent {agent.name} -- CMD …",
         )
     trusting = before is not None and before.cli.read(launch.words).trusting
-    return agent.cli.headless_words(asked, trusting=trusting)
+    return agent.cli.headless_words(prompt, trusting=trusting)
 
 
 # -- opening -------------------------------------------------------------------------------------------------------
 
 
 def take(store: Store, summary: Summary, link: Link, person: Person) -> Launch:
-    """A run whose session is to be opened here, free to be claimed: a live headless attempt has stopped at a beat's end.
+    """Free a run whose session is to be opened here: a live headless attempt stops at the end of its beat. Returns its launch.
 
-    Raises RunRefused where there is nothing to open or others have it, Stopped if the person waits no longer.
+    Raises RunRefused if there is no session to open or another process has it, Stopped if the person stops waiting.
     """
     launch = launch_of(store, summary) if summary.state.supervised else None
     name = f"run {summary.run} of task {summary.task}"
@@ -120,7 +122,7 @@ def take(store: Store, summary: Summary, link: Link, person: Person) -> Launch:
 
 
 def _wait(store: Store, summary: Summary, link: Link) -> None:
-    """Until nobody looks after the run."""
+    """Wait until no guardian of the run lives. Raises Stopped on a signal or after the time limit."""
     timing = Timing.current()
     until_s = time.monotonic() + timing.takeover_wait_s
     while (watcher := lock.of(store.local, summary.run)) is not None and watcher.guardian:
@@ -128,7 +130,7 @@ def _wait(store: Store, summary: Summary, link: Link) -> None:
             time.sleep(timing.takeover_look_s)
         else:
             select.select([link], [], [], timing.takeover_look_s)
-        if any(told.what == "signal" for told in link.heard()) or time.monotonic() > until_s:
+        if any(message.what == "signal" for message in link.heard()) or time.monotonic() > until_s:
             error = Stopped(
                 f"run {summary.run} cannot be opened now; it still stops at the end of its beat",
                 hint=f"`outlast resume {summary.run}` goes on",
@@ -138,7 +140,7 @@ def _wait(store: Store, summary: Summary, link: Link) -> None:
 
 
 def is_at_terminal(launch: Launch | None) -> bool:
-    """Whether it was a person's session with an agent: nobody but a person goes on with that."""
+    """Whether it was a person's session with an agent, which only a person continues."""
     return launch is not None and launch.interactive and known_agent(launch) is not None
 
 
@@ -146,7 +148,7 @@ def is_at_terminal(launch: Launch | None) -> bool:
 
 
 class Bare(msgspec.Struct, frozen=True):
-    """The agent of a run: what tells us of its calls before they run, and how to go on in its session without outlast."""
+    """The agent of a run: how outlast learns of its calls before they run, and how to go on in its session without outlast."""
 
     agent: str
     intent: tuple[str, ...]
@@ -160,7 +162,7 @@ class Bare(msgspec.Struct, frozen=True):
 
 
 def bare(store: Store, summary: Summary) -> Bare | None:
-    """None where no agent that is known works on the run."""
+    """How to go on without outlast; None if no known agent works on the run."""
     launch = launch_of(store, summary) if summary.state.supervised else None
     agent = known_agent(launch) if launch is not None else None
     if launch is None or agent is None:
@@ -177,6 +179,6 @@ def _known_by(store: Store, summary: Summary, launch: Launch, agent: KnownAgent)
     ask = Ask(words=tuple(launch.words), environment=environment, cwd=cwd, folder=folder)
     try:
         is_blind = bool(agent.cli.hooks_off(ask))
-    except UsageError:  # settings that cannot be read; who starts it is told so
+    except UsageError:  # settings that cannot be read; a start reports that
         is_blind = False
     return tuple(one for one in agent.release.caps.intent if one != "hooks" or not is_blind)

@@ -1,4 +1,4 @@
-"""Wake runs that died and that nobody stopped, a few at a time, each in a process of its own that outlives this one."""
+"""Wake runs that died and that no person stopped, a few at a time, each in a process of its own that outlives this one."""
 
 import contextlib
 import fcntl
@@ -49,16 +49,16 @@ class Sleeper(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sleepers(store: Store, *, parked_only: bool = False, now: bool = False) -> list[Sleeper]:
-    """Every run that is not over, of all projects, oldest first, with whether it is to be woken and why (not).
+    """Every open run of all projects, oldest first, with whether it is to be woken and the reason.
 
-    `parked_only`: of those that wait for a moment in time. `now`: as if that moment had come.
+    `parked_only`: only runs that wait for a moment in time. `now`: as if that moment had come.
     """
     runs = parked(store) if parked_only else _all_open(store)
     return [_judged(store, summary, now=now) for summary in reversed(runs)]
 
 
 def lift_walls(store: Store) -> None:
-    """A person says that the quota is back: no wall holds a run back any more, and what waits for a moment in time is due."""
+    """A person says that the quota is back: remove all walls, and make every run due that waits for a moment in time."""
     for wall in list(quota_walls.every(store.shelf)):
         quota_walls.lift(store.shelf, wall.name)
     for summary in parked(store):
@@ -108,7 +108,7 @@ def _judged(store: Store, summary: Summary, *, now: bool = False) -> Sleeper:
 
 
 def _open_around(store: Store, summary: Summary) -> str:
-    """The run that this one was started in, if that is not over: it starts this one again itself."""
+    """The run that this one was started in, if it is open: it starts this one again itself. Else empty."""
     launch = last_launch.launch_of(store, summary)
     if launch is None or not launch.within:
         return ""
@@ -120,21 +120,22 @@ def _open_around(store: Store, summary: Summary) -> str:
 
 
 def _limits(store: Store, summary: Summary) -> restarts.Limits | None:
-    """How many attempts its supervisor would have made; None where it never had one."""
+    """How many attempts its supervisor would have made; None if it never had a supervisor."""
     launch = last_launch.launch_of(store, summary) if summary.state.supervised else None
     return attempt_limits.limits_of(launch) if launch is not None else None
 
 
 def _refused(store: Store, run: str) -> str:
-    """Reasons outside the head: a supervisor lives, a person stopped the run, or asked it to stop just before it died."""
+    """Reasons against waking that are not in the run's state: a supervisor lives, a person stopped the run, or a request to
+    stop came just before it died. Empty if there is none."""
     watcher = lock.of(store.local, run)
     if watcher is not None and watcher.supervisor:
         return f"its supervisor (pid {watcher.supervisor}) looks after it"
     note = lock.noted(store.local, run)
     if note is not None and note.wanted and note.epoch == _last_epoch(store, run):
         return f"stopped: {note.why}"
-    asked = next((request for request in store.inbox.pending(run) if request.what in STOPS), None)
-    return f"asked to {asked.what} by {asked.by}" if asked is not None else ""
+    stop = next((request for request in store.inbox.pending(run) if request.what in STOPS), None)
+    return f"asked to {stop.what} by {stop.by}" if stop is not None else ""
 
 
 def _last_epoch(store: Store, run: str) -> int:
@@ -149,7 +150,7 @@ def _last_epoch(store: Store, run: str) -> int:
 
 @contextlib.contextmanager
 def alone(store: Store) -> Iterator[bool]:
-    """Whether nobody else wakes runs of this store while the block lasts."""
+    """Yields whether this process is the only one that wakes runs of this store, while the block lasts."""
     fd = os.open(store.local.waking_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -165,10 +166,10 @@ def alone(store: Store) -> Iterator[bool]:
 def wake(
     store: Store, asleep: list[Sleeper], jobs: int, person: Person, *, apart_s: float = 0.0
 ) -> list[Sleeper]:
-    """Start all that are to be woken, at most `jobs` at a time. The person hears of each as soon as it is known.
+    """Start all that are to be woken, at most `jobs` at a time. Reports each outcome to the person as soon as it is known.
 
-    Those that waited at the wall of one account are started `apart_s` after one another. Of those whose attempts have
-    reached a limit with nobody left to see it, that is put on record.
+    Runs that waited at the wall of one account are started `apart_s` after one another. A run whose attempts have reached
+    their limit while no supervisor lived is recorded as given up.
     """
     asleep = [_given_up(store, sleeper) for sleeper in asleep]
     turns = _Turns(store, [sleeper for sleeper in asleep if sleeper.wake], apart_s)
@@ -201,7 +202,7 @@ def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
 
 
 def tidy(store: Store) -> None:
-    """Forget walls that fell and that no run waits at; put back those that runs wait at."""
+    """Forget walls that are over and that no run waits at; restore the walls that runs wait at."""
     waiting = {each.run: each.state.parked_until for each in parked(store)}
     quota_walls.tidy(store.shelf, {run: until for run, until in waiting.items() if until is not None})
 
@@ -229,7 +230,7 @@ class _Turns:
         self._apart_s, self._last_s = apart_s, dict[str, float]()
 
     def take(self, count: int) -> list[Sleeper]:
-        """As many as there is room for and whose turn it is."""
+        """At most `count` runs whose turn it is."""
         taken: list[Sleeper] = []
         for sleeper, account in list(self.left):
             if len(taken) == count:
@@ -242,7 +243,7 @@ class _Turns:
         return taken
 
     def _account(self, store: Store, sleeper: Sleeper) -> str:
-        """The account whose wall the run waited at; empty where it did not wait."""
+        """The account whose wall the run waited at; empty if it did not wait."""
         waited = sleeper.status == "parked"
         return last_launch.account_in(store, requests.summary_of(store, sleeper.run)) if waited else ""
 
@@ -257,17 +258,17 @@ class _Start:
         self._log = store.local.supervisor_log(sleeper.run)
         self._limit_s = Timing.current().wake_limit_s
         self._until_s = time.monotonic() + self._limit_s
-        self._said_from = background.room_in(self._log)
+        self._log_start = background.room_in(self._log)
         words = background.ourselves("resume", sleeper.run, "--woken", "--store", store.url)
         self._process: subprocess.Popen[bytes] = background.spawn(words, self._log)
 
     def leave(self) -> None:
-        """Nobody looks any more. A process of ours that lives on must not keep it as a zombie when it ends."""
+        """Stop watching. A thread reaps the process when it ends, so that it is no zombie of a long-lived process of ours."""
         if self._process.poll() is None:
             threading.Thread(target=self._process.wait, name="outlast-reap", daemon=True).start()
 
     def look(self) -> Sleeper | None:
-        """How it went, once that is known."""
+        """The outcome, once it is known; None until then."""
         code = self._process.poll()
         if code is not None:
             return self._ended(code)
@@ -279,7 +280,7 @@ class _Start:
         return None
 
     def _is_at_work(self, summary: Summary) -> bool:
-        """Its first new beat is done, or its command runs."""
+        """Whether its first new beat is done, or its command runs."""
         if summary.state.beats > self._sleeper.beats:
             return True
         attempt = summary.state.attempt
@@ -292,12 +293,12 @@ class _Start:
         shown = find.shown_status(self._store, summary.state, summary.run)
         has_started = summary.state.attempts > self._attempts
         if shown == "failed" and not has_started:  # it found that the attempts before were enough
-            told = self._settled(summary, False, f"quarantined: {summary.state.evidence}")
-            return msgspec.structs.replace(told, wake=False, started=None)
+            settled = self._settled(summary, False, f"quarantined: {summary.state.evidence}")
+            return msgspec.structs.replace(settled, wake=False, started=None)
         if shown == "parked" and summary.state.parked_until is not None:
             why = verdict.of(summary.state, shown, datetime.now(UTC)).why
-            told = self._settled(summary, True, f"{why}: {summary.state.evidence}")
-            return told if has_started else msgspec.structs.replace(told, wake=False, started=None)
+            settled = self._settled(summary, True, f"{why}: {summary.state.evidence}")
+            return settled if has_started else msgspec.structs.replace(settled, wake=False, started=None)
         if code == 0 or (has_started and shown != "parked"):
             return self._settled(summary, True, f"went on, and is {self._word(summary, shown)}")
         if shown == "running" or lock.of(self._store.local, summary.run) is not None:
@@ -306,16 +307,16 @@ class _Start:
         return self._settled(summary, False, self._last_words() or f"ended with {code}")
 
     def _word(self, summary: Summary, shown: Status) -> str:
-        """How it stands, as `ls` says it."""
+        """How it stands, in the word that `ls` shows."""
         return words(standing.of(self._store, summary, shown).word)
 
     def _last_words(self) -> str:
         """Its last error, without the hint."""
         with self._log.open("rb") as file:
-            file.seek(max(self._said_from, self._log.stat().st_size - _LAST_WORDS_BYTES))
+            file.seek(max(self._log_start, self._log.stat().st_size - _LAST_WORDS_BYTES))
             lines = file.read(_LAST_WORDS_BYTES).decode(errors="replace").splitlines()
-        said = [line for line in lines if line.strip() and not line.startswith("hint: ")]
-        return said[-1].removeprefix("error: ").removeprefix("outlast: ") if said else ""
+        errors = [line for line in lines if line.strip() and not line.startswith("hint: ")]
+        return errors[-1].removeprefix("error: ").removeprefix("outlast: ") if errors else ""
 
     def _settled(self, summary: Summary, started: bool, why: str) -> Sleeper:
         shown = find.shown_status(self._store, summary.state, summary.run)

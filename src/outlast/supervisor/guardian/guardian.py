@@ -62,23 +62,23 @@ class _Guardian:
     def __init__(self, supervisor: int, link: Link, signals: Signals, timing: Timing) -> None:
         self._timing = timing
         self._supervisor, self._link, self._signals = supervisor, link, signals
-        self._charge: GuardianMessage | None = None  # what is guarded; None before the run is claimed
+        self._charge: GuardianMessage | None = None  # the attempt under guard; None before the run is claimed
         self._lock: int | None = None
         self._deaf_s = 0.0
-        self._asked: GuardianMessage | None = None  # the first signal that the supervisor got
+        self._first_signal: GuardianMessage | None = None  # the first signal that the supervisor got
         self._has_left_word = self._was_frozen = False
         self._terminal = Terminal.of(0)
 
     def watch(self) -> int:
-        """Until the supervisor has ended, one way or the other."""
+        """Wait until the supervisor has ended, clean up if it was killed, and return the exit code."""
         poll = select.poll()
         poll.register(self._signals.fileno(), select.POLLIN)
         poll.register(self._link.fileno(), select.POLLIN)
         while True:
             for fd, _ in poll.poll(self._timing.guardian_look_s * 1000):
                 if fd == self._link.fileno():
-                    for told in self._link.heard():
-                        self._hear(told)
+                    for message in self._link.heard():
+                        self._hear(message)
                     if self._link.closed:
                         poll.unregister(fd)
                 else:
@@ -89,15 +89,15 @@ class _Guardian:
             if status is not None:
                 return self._after(status)
 
-    def _hear(self, told: GuardianMessage) -> None:
-        if told.what == "claimed":
-            self._charge = told
+    def _hear(self, message: GuardianMessage) -> None:
+        if message.what == "claimed":
+            self._charge = message
             if self._lock is None:
-                self._lock = lock.take(Local(Path(told.root)), told.run, self._supervisor)
+                self._lock = lock.take(Local(Path(message.root)), message.run, self._supervisor)
             self._link.say(GuardianMessage(what="guarded"))
-        elif told.what == "signal":
-            self._ask(told)
-        elif told.what == "stopped":
+        elif message.what == "signal":
+            self._note_signal(message)
+        elif message.what == "stopped":
             self._stop_myself()
 
     def _pass_on(self, got: ReceivedSignal) -> None:
@@ -111,15 +111,16 @@ class _Guardian:
             self._link.say(GuardianMessage(what="continue" if got.number == signal.SIGCONT else "resized"))
             return
         who = sender(got)
-        told = GuardianMessage(what="signal", number=got.number, sender=who, wanted=not is_shutdown(got))
-        self._ask(told)
-        self._link.say(told)
+        message = GuardianMessage(what="signal", number=got.number, sender=who, wanted=not is_shutdown(got))
+        self._note_signal(message)
+        self._link.say(message)
         self._deaf_s = self._deaf_s or lock.monotonic_s()
 
-    def _ask(self, told: GuardianMessage) -> None:
-        """Somebody wants an end: word of that is left, durable, for guardian and supervisor may both be killed in its midst."""
-        self._asked = self._asked or told
-        if self._charge is not None and told.wanted and not self._has_left_word:
+    def _note_signal(self, message: GuardianMessage) -> None:
+        """Leave a durable note that somebody wants the attempt to stop: guardian and supervisor may both be killed before
+        they have stopped it."""
+        self._first_signal = self._first_signal or message
+        if self._charge is not None and message.wanted and not self._has_left_word:
             self._has_left_word = True
             lock.leave(self._word(self._charge), self._charge)
 
@@ -128,7 +129,7 @@ class _Guardian:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _look_at_deaf(self) -> None:
-        """A supervisor that was stopped cannot obey: after a while it is killed, and its work done here."""
+        """Kill a supervisor that is frozen (SIGSTOP) and so does not react to a signal in time; the guardian then cleans up."""
         if self._deaf_s and lock.monotonic_s() - self._deaf_s > self._timing.frozen_s:
             there = proc.look(self._supervisor)
             if there is not None and there.state in "Tt":
@@ -138,7 +139,7 @@ class _Guardian:
                 os.kill(self._supervisor, signal.SIGKILL)
 
     def _ended(self) -> int | None:
-        """The supervisor's wait status, once it has one. Orphans that came to us are buried on the way."""
+        """The supervisor's wait status; None while it runs. Also reaps orphans that became children of the guardian."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -157,23 +158,24 @@ class _Guardian:
         number = os.WTERMSIG(status)
         if self._terminal is not None:
             self._terminal.take_back()
-        if self._asked is not None:
-            number = self._asked.number
+        if self._first_signal is not None:
+            number = self._first_signal.number
         if self._charge is not None:
             word = self._word(self._charge, status)
             lock.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)
         return 128 + number
 
     def _word(self, charge: GuardianMessage, status: int = signal.SIGKILL) -> lock.GuardianNote:
-        """Why the supervisor is dead, and whether a person wanted that: then nothing wakes the run by itself."""
+        """The note for the next attempt: why the supervisor is dead, and whether a person wanted that. If so, nothing starts
+        the run again by itself."""
         why = f"the supervisor was killed ({signal.Signals(os.WTERMSIG(status)).name}), sender unknown"
-        if self._asked is not None:
-            name = signal.Signals(self._asked.number).name
+        if self._first_signal is not None:
+            name = signal.Signals(self._first_signal.number).name
             fate = (
                 "which the stopped supervisor did not answer"
                 if self._was_frozen
                 else "and the supervisor was killed"
             )
-            why = f"{name} from {self._asked.sender}, {fate}"
-        wanted = self._asked is not None and self._asked.wanted
+            why = f"{name} from {self._first_signal.sender}, {fate}"
+        wanted = self._first_signal is not None and self._first_signal.wanted
         return lock.GuardianNote(charge.run, charge.epoch, why, wanted=wanted)

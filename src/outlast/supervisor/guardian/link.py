@@ -49,7 +49,7 @@ class Link:
                 self._sock.setblocking(False)
 
     def heard(self) -> list[GuardianMessage]:
-        """All that came since; `closed` is set when the other side is gone."""
+        """The messages that came since the last call; `closed` is set when the other side is gone."""
         while not self.closed:
             try:
                 chunk = self._sock.recv(1 << 16)

@@ -39,7 +39,7 @@ def monotonic_s() -> float:
 
 
 def take(local: Local, run: str, supervisor: int) -> int:
-    """Hold the guardian's lock as long as this process lives. It says who has it, and who is guarded."""
+    """Hold the guardian's lock as long as this process lives. Its file names this process and the supervisor that it guards."""
     path = local.guardian_lock(run)
     durable.make_folder(path.parent)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -83,16 +83,17 @@ def _kill_owner(fd: int) -> None:
 
 
 def owner(fd: int) -> tuple[int, int]:
-    """Pid and start of the process that holds the lock; zeros while it has not said so."""
-    return _said(fd)[:2]
+    """Pid and start of the process that holds the lock; zeros until it has written them."""
+    return _processes(fd)[:2]
 
 
 def guarded(fd: int) -> tuple[int, int]:
     """Pid and start of the supervisor that the holder of the lock guards."""
-    return _said(fd)[2:]
+    return _processes(fd)[2:]
 
 
-def _said(fd: int) -> tuple[int, int, int, int]:
+def _processes(fd: int) -> tuple[int, int, int, int]:
+    """Pid and start of the guardian, then pid and start of its supervisor."""
     words = os.pread(fd, 100, 0).split()
     if len(words) != _WORDS or not all(map(bytes.isdigit, words)):
         return 0, 0, 0, 0
@@ -112,7 +113,7 @@ def clean_up(
     grace_s: float | None = None,
     timing: Timing | None = None,
 ) -> GuardianNote:
-    """Stop everything of the attempt, then have its files saved by a process of its own. Leaves word of it."""
+    """Stop everything of the attempt, then save its files in a fresh process. Leaves a note before and after."""
     timing = timing or Timing.current()
     leave(GuardianNote(charge.run, charge.epoch, why, wanted=wanted), charge)
     reaped = reap.stop(
@@ -144,7 +145,7 @@ def clean_up(
 
 
 def leave(note: GuardianNote, charge: GuardianMessage) -> None:
-    """Leave word, durable and in one step: a later start may be that at the next boot."""
+    """Write the note, durable and in one step: a later start, perhaps after a reboot, reads it."""
     path = Local(Path(charge.root)).guardian_note(charge.run)
     with contextlib.suppress(OSError), open(path.with_suffix(".part"), "wb") as file:
         file.write(msgspec.json.encode(note))
@@ -160,29 +161,29 @@ def noted(local: Local, run: str) -> GuardianNote | None:
     return None
 
 
-def was_told(local: Local, run: str, epoch: int) -> bool:
-    """Whether its guardian noted that somebody had told this attempt to stop before it died."""
+def stop_was_wanted(local: Local, run: str, epoch: int) -> bool:
+    """Whether the guardian noted that somebody wanted this attempt to stop before it died."""
     note = noted(local, run)
     return note is not None and note.wanted and note.epoch == epoch
 
 
 def forget_note(local: Local, run: str) -> None:
-    """Remove the note: it is on record."""
+    """Remove the note: it is in the journal by now."""
     local.guardian_note(run).unlink(missing_ok=True)
 
 
-# -- Who looks after a run now: its guardian, by the lock that only a living one holds, and the supervisor below it.
+# -- the living guardian of a run, found by its lock, and the supervisor below it
 
 
 class Watcher(msgspec.Struct, frozen=True):
-    """A living guardian, with its supervisor; 0 where that is dead and the guardian cleans up after it."""
+    """Pids of a living guardian and its supervisor; the latter is 0 if it is dead and the guardian cleans up after it."""
 
     guardian: int
     supervisor: int
 
 
 def of(local: Local, run: str) -> Watcher | None:
-    """The guardian and supervisor of a run; None where nobody looks after it."""
+    """The guardian and supervisor of a run; None if no guardian lives."""
     try:
         fd = os.open(local.guardian_lock(run), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -191,13 +192,13 @@ def of(local: Local, run: str) -> Watcher | None:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
-        guardian, supervisor = (_living(*said) for said in (owner(fd), guarded(fd)))
+        guardian, supervisor = (_living(*process) for process in (owner(fd), guarded(fd)))
         return Watcher(guardian, supervisor) if guardian else None
     finally:
         os.close(fd)
 
 
 def _living(pid: int, ticks: int) -> int:
-    """The pid, if it still means that very process and it has not ended."""
+    """The pid if it still belongs to the process with this start and that has not ended, else 0."""
     there = proc.look(pid) if ticks else None
     return pid if there is not None and there.start_ticks == ticks and not there.is_zombie else 0

@@ -15,7 +15,7 @@ from outlast.workspace.types import Purpose
 
 
 def main(words: list[str]) -> int:
-    """Save what is dirty; 0 also where there is nothing to save."""
+    """Save the files that have changed. Returns 0 also if there is nothing to save."""
     charge = decoders.decode(words[0], GuardianMessage)
     if not charge.workspace:
         return 0

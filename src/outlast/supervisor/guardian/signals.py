@@ -39,7 +39,7 @@ class StopSignals:
         self._others: list[str] = []
 
     def wait(self, timeout_s: float, *more: HasFileno) -> None:
-        """Until something is heard, one of `more` can be read, or the time is over."""
+        """Wait for a signal or a message, until one of `more` can be read, or the time is over."""
         poll = select.poll()
         for there in (self._signals, *more, *(() if self.link.closed else (self.link,))):
             poll.register(there.fileno(), select.POLLIN)
@@ -47,12 +47,12 @@ class StopSignals:
         self.listen()
 
     def listen(self) -> None:
-        """Take in what came."""
-        for told in self.link.heard():
-            if told.what == "signal":
-                self.got.append(Signalled(told.number, told.sender, told.wanted))
+        """Read the signals and messages that have come."""
+        for message in self.link.heard():
+            if message.what == "signal":
+                self.got.append(Signalled(message.number, message.sender, message.wanted))
             else:
-                self._others.append(told.what)
+                self._others.append(message.what)
         while (got := self._signals.read()) is not None:
             heard = Signalled(got.number, sender(got), not is_shutdown(got))
             self.got.append(heard)  # and the guardian should know, were we killed before we are done
@@ -67,7 +67,7 @@ class StopSignals:
 
 
 def is_shutdown(got: ReceivedSignal) -> bool:
-    """Whether a signal comes with the end of the host or of a terminal, which nobody wished for this run."""
+    """Whether a signal comes from a shutdown of the host or from a closed terminal: nobody meant this run."""
     if got.number == signal.SIGHUP:
         return True
     return got.number == signal.SIGTERM and (got.pid in (0, 1) or os.path.exists("/run/nologin"))

@@ -24,14 +24,14 @@ _INSTEAD: dict[Kind, str] = {
 def occupied(
     private: Path, folder: Path, run: str, task: str, kind: Kind = "command"
 ) -> Iterator["Occupied"]:
-    """Work in a folder alone. The run is named in the lock once it has an id. Raises RunRefused, with who works there."""
+    """Work in a folder alone. The lock names the run once it has an id. Raises RunRefused, which names the other run."""
     fd = os.open(private / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            said = os.pread(fd, 1000, 0).decode(errors="replace")
-            raise _refusal(said, folder, (run, task), kind) from None
+            content = os.pread(fd, 1000, 0).decode(errors="replace")
+            raise _refusal(content, folder, (run, task), kind) from None
         ours = Occupied(fd, task)
         ours.name(run)
         yield ours
@@ -46,20 +46,20 @@ class Occupied:
         self._fd, self._task = fd, task
 
     def name(self, run: str) -> None:
-        """Say in the lock which run works here."""
+        """Write into the lock which run works here."""
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{run} {os.getpid()} {self._task}".encode("utf-8", "backslashreplace"), 0)
 
 
 def occupant(private: Path) -> str:
-    """The run that works in a folder or was the last to; empty where none ever did."""
+    """The run that works in a folder, or was the last one there; empty if there was none."""
     with contextlib.suppress(OSError):
         return (private / NAME).read_text(errors="replace").partition(" ")[0]
     return ""
 
 
-def _refusal(said: str, folder: Path, mine: tuple[str, str], kind: Kind) -> RunRefused:
-    other, _, rest = said.partition(" ")
+def _refusal(content: str, folder: Path, mine: tuple[str, str], kind: Kind) -> RunRefused:
+    other, _, rest = content.partition(" ")
     pid, _, task = rest.partition(" ")
     # A new run has no id yet when it begins to work there.
     is_new = other.startswith("(")

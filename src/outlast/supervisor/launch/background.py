@@ -1,4 +1,5 @@
-"""`--detach`: the same command line in the background. It says through a pipe that it runs, or dies and is quoted."""
+"""`--detach`: the same command line in the background. It announces through a pipe that its command runs; if it dies before,
+its output is quoted."""
 
 import contextlib
 import os
@@ -30,7 +31,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
-    """Start it, and wait until its command runs or it has ended. Its later messages are beside the run's logs."""
+    """Start the command line, and wait until its command runs or it has ended. Its later messages go beside the run's logs."""
     log = local.detached_log()
     ours, theirs = os.pipe()
     try:
@@ -38,11 +39,11 @@ def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
         process = spawn(command, log, cwd=str(cwd), pass_fds=(theirs,))
     finally:
         os.close(theirs)
-    with open(ours, "rb", buffering=0) as told:
+    with open(ours, "rb", buffering=0) as announcement:
         until_s = time.monotonic() + Timing.current().start_limit_s
         data = b""
-        while select.select([told], [], [], max(0.0, until_s - time.monotonic()))[0]:
-            chunk = told.read(1 << 12)
+        while select.select([announcement], [], [], max(0.0, until_s - time.monotonic()))[0]:
+            chunk = announcement.read(1 << 12)
             data += chunk
             if not chunk or data.endswith(b"\n"):
                 break
@@ -57,7 +58,7 @@ def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
 
 
 def _keep(log: Path, place: Path) -> None:
-    """Move a file that is still written to its run; the words of an earlier start are put aside."""
+    """Move a log that is still being written into its run's folder. The log of an earlier start is put aside."""
     with contextlib.suppress(OSError):
         if place.exists():
             place.replace(earlier(place))
@@ -72,17 +73,17 @@ class Announcement:
         self._fd = int(given) if given.isdigit() else -1
 
     def make(self, run: str, task: str) -> None:
-        """Name the run and its task. Does nothing where nobody waits, or twice."""
+        """Send the run and its task, once. Does nothing if nobody waits."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError), open(fd, "wb", buffering=0) as file:
                 file.write(msgspec.json.encode(Begun(run=run, task=task)) + b"\n")
 
 
-# -- Starting a command of ours that nobody waits for: a session of its own, no terminal, its words in a file.
+# -- a command of ours that nobody waits for: a session of its own, no terminal, its output in a log
 
-LOG_BYTES_MAX = 256 << 10  # what is in it at the next start; one earlier file of words is kept beside it
-APART = "OUTLAST_APART"  # set for what nobody watches: there is nobody to pass output on to
+LOG_BYTES_MAX = 256 << 10  # a larger log is put aside at the next start, in place of the one put aside before
+APART = "OUTLAST_APART"  # set for a process that nobody watches: it passes no output on
 _OF_AN_ATTEMPT = {
     environment.RUN, environment.TASK, environment.ATTEMPT, environment.SOCKET, environment.BUDGET_FILE,
     environment.CONTEXT_FILE,
@@ -100,15 +101,15 @@ def spawn(
     """Start a command that outlives us. Its output is added to `log`."""
     durable.make_folder(log.parent)
     room_in(log)
-    with open(log, "ab", opener=durable.opener) as said:
+    with open(log, "ab", opener=durable.opener) as output:
         return subprocess.Popen(
-            list(words), stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=cwd, env=_variables(),
+            list(words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, env=_variables(),
             start_new_session=True, pass_fds=pass_fds,
         )  # fmt: skip
 
 
 def room_in(log: Path) -> int:
-    """Put a file of words aside that has grown large; how long it is then."""
+    """Put a log aside that has grown large. Returns the length of the log then."""
     with contextlib.suppress(OSError):
         size = log.stat().st_size
         if size <= LOG_BYTES_MAX:
@@ -118,16 +119,16 @@ def room_in(log: Path) -> int:
 
 
 def earlier(log: Path) -> Path:
-    """Where the words before go."""
+    """The place of a log that is put aside."""
     return log.with_name(f"{log.name}.1")
 
 
 def is_apart() -> bool:
-    """Whether this process was started so."""
+    """Whether this process was started by `spawn`, with nobody watching."""
     return bool(settings.variable(APART))
 
 
 def _variables() -> dict[str, str]:
-    """Ours, without what would make it part of an attempt that we are in ourselves."""
+    """Our environment, without the variables that would make the command part of an attempt that this process is in."""
     ours = settings.environment(without=environment.ATTEMPT, **{APART: "1"})
     return {name: value for name, value in ours.items() if name not in _OF_AN_ATTEMPT}

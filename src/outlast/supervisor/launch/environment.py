@@ -36,7 +36,7 @@ def for_agent(
 
 
 def with_git_settings(variables: Mapping[str, str]) -> dict[str, str]:
-    """With `core.fsync=all` for every git that is started: what an agent commits is as durable as our saves."""
+    """The variables with `core.fsync=all` for every git process: the commits of a command are durable before any save."""
     given = variables.get("GIT_CONFIG_COUNT", "0")
     count = int(given) if given.isdigit() else 0
     return dict(variables) | {

@@ -22,7 +22,7 @@ def launch_of(store: Store, summary: Summary) -> Launch | None:
 
 
 def account_in(store: Store, summary: Summary) -> str:
-    """The account whose limits a run meets, as last recorded; empty where it is not known."""
+    """The account whose limits a run meets, as last recorded; empty if it is unknown."""
     page = store.read(summary.run, after=0, limit=1, tags=("parked", "attempt_started"), newest=True).events
     event = page[0].event if page else None
     if isinstance(event, ev.Parked):

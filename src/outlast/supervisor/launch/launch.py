@@ -1,4 +1,4 @@
-"""How a command is started, and started again without a person: words, folder, and the part of the environment that counts."""
+"""How a command is started, and started again without a person: words, folder, and the recorded part of the environment."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ from outlast.core.values import Usage
 from outlast.errors import UsageError
 from outlast.workspace.types import raw, text
 
-KEPT = ("PATH", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "TERM")
+RECORDED = ("PATH", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "TERM")
 OURS = "OUTLAST_"
 SECRETS_FILE = "env"
 _SECRETS_MAX_BYTES = 1 << 20
@@ -21,7 +21,7 @@ _SECRET_CHARS_MIN = 6  # what is shorter stands in every other text
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that a start without a person needs. Texts that are not UTF-8 are written as `seam.text` does.
+    """Everything that a start without a person needs. Texts that are not UTF-8 are written by `workspace.types.text`.
 
     PATH, locale, VIRTUAL_ENV and outlast's own settings are recorded with their values. Of all other variables, and of
     settings that look like secrets, only the names are. Their values come from `env` in the user's configuration folder,
@@ -63,9 +63,9 @@ def recorded(
     words: Sequence[str], program: str, cwd: Path, environment: Mapping[str, str], **more: object
 ) -> Launch:
     """The record of a start with this environment."""
-    kept = _texts({name: value for name, value in environment.items() if _is_kept(name)})
+    values = _texts({name: value for name, value in environment.items() if _is_recorded(name)})
     given = {name: value for name, value in settings.given().items() if not mask(value)[1]}
-    names = sorted(name for name in environment if not _is_kept(name) and not name.startswith(OURS))
+    names = sorted(name for name in environment if not _is_recorded(name) and not name.startswith(OURS))
     names += sorted(settings.given().keys() - given.keys())
     return decoders.convert(
         {
@@ -73,7 +73,7 @@ def recorded(
             "program": text(os.fsencode(program)),
             "cwd": text(os.fsencode(cwd)),
             "umask": _umask(),
-            "environment": kept,
+            "environment": values,
             "settings": _texts(given),
             "names": tuple(text(os.fsencode(name)) for name in names),
             **more,
@@ -93,7 +93,7 @@ def environment_of(launch: Launch, now: Mapping[str, str]) -> tuple[dict[str, st
 
 
 def with_settings_of_now(launch: Launch) -> Launch:
-    """The launch with its settings in force; values of the present environment go before those of then."""
+    """Put the launch's settings in force; values of the present environment take precedence. Returns the launch with them."""
     recorded = {name: os.fsdecode(raw(value)) for name, value in launch.settings.items()}
     settings.adopt(recorded | settings.given())
     now = {name: value for name, value in settings.given().items() if not mask(value)[1]}
@@ -108,15 +108,15 @@ _FLEETING = (
 
 
 def secrets() -> dict[str, str]:
-    """The variables in the user's `env` file; none where there is no such file. Raises UsageError if others may read it."""
+    """The variables in the user's `env` file; none if there is no such file. Raises UsageError if others may read it."""
     path = settings.user_folder() / SECRETS_FILE
     try:
-        data, told = _read(path)
+        data, status = _read(path)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint=f"see `ls -l {path}`") from error
-    if stat.S_IMODE(told.st_mode) & 0o077 or told.st_uid not in (os.getuid(), 0):
+    if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid not in (os.getuid(), 0):
         raise UsageError(f"{path} holds secrets and others may read it", hint=f"`chmod 600 {path}`")
     return dict(_lines(data, path))
 
@@ -158,8 +158,8 @@ def _texts(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: text(os.fsencode(value)) for name, value in variables.items()}
 
 
-def _is_kept(name: str) -> bool:
-    return name in KEPT or name.startswith("LC_")
+def _is_recorded(name: str) -> bool:
+    return name in RECORDED or name.startswith("LC_")
 
 
 def _umask() -> int:

@@ -1,4 +1,4 @@
-"""Writing the log of an attempt: the command's output made harmless, in lines with time and stream, within a limit."""
+"""Write the log of an attempt: the command's output made harmless, in lines with time and stream, within a limit."""
 
 import os
 from collections import deque
@@ -11,7 +11,7 @@ from outlast.supervisor.launch import launch
 from outlast.supervisor.output.sanitize import Cleaner, Stream, stamp
 from outlast.supervisor.timing import Timing
 
-OURS: Final = "---"  # what we say ourselves, in the place of the stream
+OURS: Final = "---"  # in the place of the stream: a line of outlast's own
 PART_BYTES = 4 << 20
 LAST_PARTS = 4  # with the first one: 20 MiB, the first 4 and the last 12 to 16
 QUEUE_BYTES = 12 << 20
@@ -52,7 +52,7 @@ class Log:
 
     @property
     def path(self) -> Path:
-        """Where it begins."""
+        """The file of its first part."""
         return part_path(self.folder, self.attempt, 0)
 
     # -- taking ----------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Log:
             self._dropped += len(lost)
 
     def note(self, text: str, at: datetime) -> None:
-        """A word of our own, after all that was taken before."""
+        """Write a line of outlast's own, after all output taken before."""
         while self._queue:
             self.work()
         self._write(f"{stamp(at)} {OURS}| {text}\n")
@@ -84,11 +84,11 @@ class Log:
 
     @property
     def partial_since(self) -> datetime | None:
-        """Since when the beginning of a line is held back."""
+        """Since when the log has held back the beginning of a line; None if it has none."""
         return min((each.since for each in self._cleaners.values() if each.since), default=None)
 
     def work(self) -> None:
-        """Write one piece of what waits."""
+        """Write one piece of the output that waits."""
         if not self._queue:
             return
         stream, data, at = self._queue.popleft()
@@ -101,7 +101,7 @@ class Log:
         self._write(self._cleaners[stream].take(data, at))
 
     def show_partial(self, now: datetime) -> None:
-        """Lines that are long in coming to an end are shown as far as they are."""
+        """Write the beginning of lines that have waited long for their end."""
         for cleaner in self._cleaners.values():
             if cleaner.since is not None and now - cleaner.since >= self.partial_age:
                 self._write(cleaner.flush(now, all_of_it=False))
@@ -111,8 +111,8 @@ class Log:
         while self._queue:
             self.work()
         self._flush(at, all_of_it=True)
-        kept = f"; {self._removed:,} bytes of this log were not kept" if self._removed else ""
-        self.note(f"end of {self.taken:,} bytes of output{kept}", at)
+        removed = f"; {self._removed:,} bytes of this log were not kept" if self._removed else ""
+        self.note(f"end of {self.taken:,} bytes of output{removed}", at)
         try:
             for path in (self.path, *list(self._last)[:-1]):
                 _sync(path)

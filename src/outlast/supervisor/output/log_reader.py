@@ -1,4 +1,4 @@
-"""Reading the log of an attempt back, also while it is written, and across what was dropped, cut off or comes next."""
+"""Read the log of an attempt back, also while it is written, across dropped and cut-off parts and into the next attempts."""
 
 import os
 import re
@@ -58,7 +58,7 @@ def attempts(folder: Path) -> list[int]:
 def read_log(
     path: Path, *, follow: bool, stop: Callable[[], bool], timing: Timing | None = None
 ) -> Generator[str, None, None]:
-    """The lines of the log that begins in this file; with `follow` those to come, of the next attempts too.
+    """The lines of the log that begins in this file; with `follow` also future lines, of the next attempts too.
 
     It ends when all is read; with `follow`, when `stop` was true before the last look.
     """

@@ -1,4 +1,4 @@
-"""Relaying what a command writes: byte for byte to our own stdout and stderr, and into the log of the attempt."""
+"""Relay a command's output: byte for byte to our own stdout and stderr, and into the log of the attempt."""
 
 import contextlib
 import errno
@@ -63,7 +63,7 @@ class Sink:
 
 
 def _opened_anew(fd: int) -> int:
-    """The same pipe or terminal with a description of our own; -1 where we may not."""
+    """The same pipe or terminal with a file description of our own; -1 if it may not be opened."""
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -71,13 +71,13 @@ def _opened_anew(fd: int) -> int:
 
 
 def _is_ready(fd: int) -> bool:
-    asked = select.poll()
-    asked.register(fd, select.POLLOUT)
-    return bool(asked.poll(0))
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 class _Way:
-    """One stream: the agent's pipe, where it goes to, and what was read and not yet taken."""
+    """One stream: the agent's pipe, the reader that it goes to, and the bytes that were read and not yet passed on."""
 
     def __init__(self, name: Stream, source: int, sink: int | None) -> None:
         os.set_blocking(source, False)  # the reading end is ours alone
@@ -102,7 +102,7 @@ class _Way:
         return (self.source, select.POLLIN) if self.source >= 0 else None
 
     def read(self) -> bytes:
-        """Some more, or nothing; at the end the pipe is closed."""
+        """Read the bytes that are there, perhaps none. Closes the pipe at its end."""
         try:
             data = os.read(self.source, READ_BYTES)
         except BlockingIOError:
@@ -194,12 +194,12 @@ class Relay:
         )
 
     def step(self, timeout_s: float | None = 0.0) -> bool:
-        """Wait at most so long (None: for ever) for something to do, and do a little of it; False when all has ended."""
-        asked = select.poll()
+        """Wait at most `timeout_s` (None: for ever) for something to relay, and relay some of it. False when all has ended."""
+        poll = select.poll()
         for fd, events in self.wanted():
-            asked.register(fd, events)
+            poll.register(fd, events)
         waits_s = [each for each in (timeout_s, self.wait_s()) if each is not None]
-        ready = dict(asked.poll(min(waits_s) * 1000 if waits_s else None))
+        ready = dict(poll.poll(min(waits_s) * 1000 if waits_s else None))
         for way in self._ways:
             wanted = way.wanted()
             if wanted is not None and wanted[0] in ready:
@@ -208,24 +208,24 @@ class Relay:
         return self.is_open
 
     def run(self, ended: int) -> None:
-        """Relay until all has ended, or until a descriptor can be read: a pidfd, or the end of a pipe to stop us."""
+        """Relay until all has ended, or until the descriptor `ended` can be read: a pidfd, or the end of a pipe."""
         while self.is_open:
-            asked = select.poll()
+            poll = select.poll()
             for fd, events in (*self.wanted(), (ended, select.POLLIN)):
-                asked.register(fd, events)
+                poll.register(fd, events)
             waits_s = [self.wait_s(), self._line.wait_s() if self._line is not None else None]
             wait_s = min((each for each in waits_s if each is not None), default=None)
-            if any(fd == ended for fd, _ in asked.poll(None if wait_s is None else wait_s * 1000)):
+            if any(fd == ended for fd, _ in poll.poll(None if wait_s is None else wait_s * 1000)):
                 return
             self.step(0.0)
             if self._line is not None and not self.is_behind:
                 self._line.draw()
 
     def drain(self, limit_s: float, *, reader_limit_s: float | None = None) -> bool:
-        """Relay the rest after the command has died; returns whether that was all.
+        """Relay the rest after the command has ended. Returns whether that was all.
 
-        Waits up to `limit_s` for a surviving process that holds a pipe, and up to `reader_limit_s` for slow readers of
-        ours, or for ever, as without us.
+        Waits up to `limit_s` for a surviving process that holds a pipe, and up to `reader_limit_s` for a slow reader of our
+        output; None: for ever, as the command would without us.
         """
         began_s = time.monotonic()
         while self.is_open:
@@ -240,7 +240,7 @@ class Relay:
         return True
 
     def close(self) -> None:
-        """Close the pipes, and make the log durable. What was not handed on by now is lost."""
+        """Close the pipes, and make the log durable. Output that was not passed on by now is lost."""
         if self._closed:
             return
         self._closed = True
@@ -280,7 +280,7 @@ class Relay:
         self._log.put(name, data, self._now())
 
     def _break(self, way: _Way, error: OSError) -> None:
-        """Nobody takes it any more: the agent's next write fails, as it would have without us."""
+        """Close the agent's pipe, because nobody reads our output: its next write fails, as it would without us."""
         why = (
             "its reader went away" if error.errno == errno.EPIPE else error.strerror or "it cannot be written"
         )

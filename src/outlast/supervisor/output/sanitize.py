@@ -57,7 +57,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _harmless(data: bytes) -> str:
-    """Text in which nothing steers a terminal: control characters and what is no UTF-8 as escapes, each with a mark."""
+    """Text in which nothing steers a terminal: control characters and invalid UTF-8 as escapes, each with a mark."""
     text = _STEERING.sub(_escaped, data.decode("utf-8", "surrogateescape"))
     if "\\" in text:
         text = _THEIRS.sub(rf"\g<0>{_MARK}", text)

@@ -89,15 +89,15 @@ class Streams:
 
     def spec(self, spec: Spec, *, again: bool = False) -> Spec:
         """The spec in a session of its own, which no terminal reaches. `again`: feed the input that was piped in at first."""
-        if again and not self._is_first and (kept := _whole(self._folder)) is not None:
+        if again and not self._is_first and (found := _whole(self._folder)) is not None:
             os.close(self.stdin)
-            self.stdin = os.open(kept, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self.stdin = os.open(found, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         return replace(
             spec, new_session=True, stdin_fd=self.stdin, stdout_fd=self.stdout, stderr_fd=self.stderr
         )
 
     def started(self) -> None:
-        """The command has its ends: close ours, and pass its output on."""
+        """The command has its ends of the pipes: close ours, and begin to pass its output on."""
         for fd in (self.stdin, self.stdout, self.stderr):
             os.close(fd)
         self._thread.start()
@@ -106,9 +106,9 @@ class Streams:
         self._relay.run(self._end)
 
     def finish(self, signals: StopSignals) -> bytes:
-        """Pass on what is left, and make the log durable; the last output of the command.
+        """Pass on the rest, and make the log durable. Returns the end of the command's output.
 
-        A slow reader is waited for, as without us, until a signal asks for the end.
+        Waits for a slow reader, as the command would without us, until a signal comes.
         """
         os.close(self._stop)
         if self._thread.is_alive():
@@ -161,7 +161,7 @@ def _input(folder: Path, person: Person, keeps: bool) -> int:
 
 
 def _keep_file(folder: Path) -> None:
-    """A copy of a file that is standard input, from where it stands; it is another one's, and may change."""
+    """Copy a file that is our standard input, from the current position: its owner may change it later."""
     with contextlib.suppress(OSError):
         data = os.pread(0, PROMPT_FILE_MAX_BYTES + 1, os.lseek(0, 0, os.SEEK_CUR))
         if len(data) <= PROMPT_FILE_MAX_BYTES:
@@ -173,11 +173,11 @@ def _keep_file(folder: Path) -> None:
 
 
 class Feed:
-    """Passes standard input on to a command, and keeps a copy. Input that it cannot keep it still passes on."""
+    """Passes standard input on to a command, and keeps a copy. If it cannot keep the copy, it still passes the input on."""
 
     def __init__(self, source: int, to_command: int, spool: Path, person: Person) -> None:
         self._source, self._to_command, self._person = source, to_command, person
-        self._kept_bytes = 0
+        self._spooled_bytes = 0
         self._whole = spool.with_name(WHOLE)
         try:
             self._spool = os.open(
@@ -187,18 +187,18 @@ class Feed:
             self._give_up(error)
 
     def work(self) -> None:
-        """Until the input ends or the command takes no more."""
+        """Pass the input on until it ends or the command reads no more."""
         with contextlib.suppress(OSError):  # the command closed its end, or died: nobody wants the rest
             while chunk := os.read(self._source, _CHUNK):
                 self._keep(chunk)
                 _write(self._to_command, chunk)
-            self._kept_all()
+            self._mark_whole()
         os.close(self._to_command)
         if self._spool >= 0:
             os.close(self._spool)
 
-    def _kept_all(self) -> None:
-        """The input has ended, and all of it is kept: that is known before the command knows it."""
+    def _mark_whole(self) -> None:
+        """Mark the copy as whole, now that the input has ended: this is durable before the command sees the end."""
         if self._spool >= 0:
             os.fsync(self._spool)
             os.close(os.open(self._whole, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
@@ -207,10 +207,10 @@ class Feed:
         if self._spool < 0:
             return
         try:
-            if self._kept_bytes + len(chunk) > SPOOL_MAX_BYTES:
+            if self._spooled_bytes + len(chunk) > SPOOL_MAX_BYTES:
                 raise OSError(errno.EFBIG, "it is long")
             _write(self._spool, chunk)
-            self._kept_bytes += len(chunk)
+            self._spooled_bytes += len(chunk)
         except OSError as error:
             os.close(self._spool)
             self._give_up(error)
@@ -219,7 +219,7 @@ class Feed:
         self._spool = -1
         why = error.strerror or str(error)
         self._person.say(
-            f"standard input is kept up to {self._kept_bytes:,} bytes: {why}; the command gets all of it"
+            f"standard input is kept up to {self._spooled_bytes:,} bytes: {why}; the command gets all of it"
         )
 
 

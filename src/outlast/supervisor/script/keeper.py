@@ -35,7 +35,7 @@ class Waiting(Protocol):
     """The start of the script, which waits for the keeper."""
 
     def ready(self, welcome: Welcome, variables: dict[str, str], words: tuple[str, ...]) -> None:
-        """The run is open: the way into it, and words for the person."""
+        """Answer that the run is open: how the script reaches it, its variables, and words for the person."""
 
 
 class ScriptProcesses:
@@ -63,13 +63,14 @@ class Keeper:
     ) -> None:
         self._timing = timing or Timing.current()
         self._run, self._script, self._signals, self._workspace = run, script, signals, workspace
-        self._said: list[str] = []
-        self._log: Path | None = None
+        self._early_words: list[str] = []  # for the person, until the script is answered
+        self._log: Path | None = None  # takes the words after that
         self._person = Person(self._say)
         self._processes = AttemptProcesses(run, self._person, ScriptProcesses(run))
 
     def carry(self, start: Waiting) -> None:
-        """Until the script is gone and that is on record. Raises OutlastError where the run is refused; then nothing began."""
+        """Keep the run until the script is gone and its end is on record. Raises OutlastError if the run is refused; then
+        nothing has begun."""
         run = self._run
         is_ready = False
         try:
@@ -82,7 +83,7 @@ class Keeper:
                 beats = BeatInFlight(run)
                 with self._served(beats) as (scripts, server):
                     self.beat_ended()
-                    start.ready(self._welcome(scripts, server), self._variables(), tuple(self._said))
+                    start.ready(self._welcome(scripts, server), self._variables(), tuple(self._early_words))
                     is_ready, self._log = True, run.journal.store.local.supervisor_log(run.id)
                     stopper = Stopper(beats, server, self._processes, self._person)
                     self._watch(server, stopper)
@@ -148,7 +149,7 @@ class Keeper:
             stopper.take_requests()
 
     def _hear(self, server: Server, stopper: Stopper) -> None:
-        """Take in the notes of the script's shell. The server has recorded names; an interruption is saved at once."""
+        """Apply the notes of the script's shell. The server has recorded names; an interruption causes a save at once."""
         server.hear()
         notes, server.shell_notes = server.shell_notes, []
         for note in notes:
@@ -160,7 +161,7 @@ class Keeper:
     # -- after -----------------------------------------------------------------------------------------------------
 
     def _interrupt(self, why: Signalled, stopper: Stopper) -> None:
-        """A script without its keeper could record nothing: it is stopped too. Always raises."""
+        """Stop the script, which could record nothing without its keeper. Always raises."""
         stopper.stop(f"signal: {why.evidence}")
         raise stop.stopped_by(why, whom=" to the keeper")
 
@@ -182,9 +183,9 @@ class Keeper:
         state_file.write_of(self._run)
 
     def _say(self, text: str) -> None:
-        """On the script's standard error while that waits for us, later in a file: the terminal is the script's."""
+        """Tell the person: with the answer while the script waits for it, later in a file, for the terminal is the script's."""
         if self._log is None:
-            self._said.append(text)
+            self._early_words.append(text)
             return
         with contextlib.suppress(OSError), open(self._log, "a", opener=durable.opener) as file:
             file.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}\n")

@@ -31,26 +31,26 @@ from outlast.workspace.repo import workspace_around
 _AGAIN = ("done", "cancelled")
 
 
-def keep(asked: KeeperRequest) -> None:
+def keep(request: KeeperRequest) -> None:
     """Keep the run of a script until the script is gone. A refusal is answered, not raised."""
-    signals, script = StopSignals(_nobody()), Script(asked.pid, asked.ticks, asked.script_fd)
-    os.set_inheritable(asked.script_fd, False)
-    with open(asked.answer_fd, "wb", buffering=0) as answer:
-        os.set_inheritable(asked.answer_fd, False)
+    signals, script = StopSignals(_nobody()), Script(request.pid, request.ticks, request.script_fd)
+    os.set_inheritable(request.script_fd, False)
+    with open(request.answer_fd, "wb", buffering=0) as answer:
+        os.set_inheritable(request.answer_fd, False)
         try:
-            _kept(asked, script, signals, answer)
+            _keep_run(request, script, signals, answer)
         except OutlastError as error:
-            _say(answer, Answer(error=str(error), hint=error.hint))
+            _send(answer, Answer(error=str(error), hint=error.hint))
         except Exception as error:
-            _say(answer, Answer(error=f"unexpected {type(error).__name__}: {error}", hint="this is a bug"))
+            _send(answer, Answer(error=f"unexpected {type(error).__name__}: {error}", hint="this is a bug"))
             raise
 
 
-def _kept(asked: KeeperRequest, script: Script, signals: StopSignals, answer: BinaryIO) -> None:
-    store = stores.acquire(asked.store)
+def _keep_run(request: KeeperRequest, script: Script, signals: StopSignals, answer: BinaryIO) -> None:
+    store = stores.acquire(request.store)
     try:
         while True:
-            terms = _terms(asked, store)
+            terms = _terms(request, store)
             try:
                 with _alone(store, terms) as workspace:
                     keeper = Keeper(supervised_run(terms), script, signals, workspace)
@@ -64,7 +64,7 @@ def _kept(asked: KeeperRequest, script: Script, signals: StopSignals, answer: Bi
 
 @contextlib.contextmanager
 def _alone(store: Store, terms: Terms) -> Iterator[Occupied | None]:
-    """In the workspace alone, before there is a run: a start that is refused leaves none."""
+    """Take the workspace's lock before there is a run, so that a refused start leaves none behind."""
     if not terms.workspace:
         yield None
         return
@@ -77,16 +77,21 @@ def _alone(store: Store, terms: Terms) -> Iterator[Occupied | None]:
         yield ours
 
 
-def _terms(asked: KeeperRequest, store: Store) -> Terms:
-    """The run as `outlast run` would choose it from here; a new one if the last one is over."""
-    cwd = Path(asked.cwd)
+def _terms(request: KeeperRequest, store: Store) -> Terms:
+    """The run that `outlast run` would choose from here; a new one if the last one is over."""
+    cwd = Path(request.cwd)
     folder: Path | None = workspace_around(cwd)
     try:
         repo.refuse(folder or cwd)
     except WorkspaceRefused:
         folder = None
     terms = terms_of(
-        asked.task, store=asked.store, project=asked.project, workspace=folder, files="keep", started_in=cwd
+        request.task,
+        store=request.store,
+        project=request.project,
+        workspace=folder,
+        files="keep",
+        started_in=cwd,
     )
     terms = identity.identified(terms, store)
     known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
@@ -117,11 +122,11 @@ class _Start:
         self._answer = answer
 
     def ready(self, welcome: Welcome, variables: dict[str, str], words: tuple[str, ...]) -> None:
-        _say(self._answer, Answer(welcome=welcome, variables=variables, said=words))
+        _send(self._answer, Answer(welcome=welcome, variables=variables, words=words))
 
 
-def _say(answer: BinaryIO, what: Answer) -> None:
-    """Answer, once: the end of the pipe is what the script waits for."""
-    if not answer.closed:
-        answer.write(msgspec.json.encode(what))
-        answer.close()
+def _send(pipe: BinaryIO, answer: Answer) -> None:
+    """Send the answer, once: the script reads until the pipe is closed."""
+    if not pipe.closed:
+        pipe.write(msgspec.json.encode(answer))
+        pipe.close()

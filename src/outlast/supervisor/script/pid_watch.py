@@ -1,4 +1,4 @@
-"""The script behind a keeper: watched by its pidfd, judged by its shell's notes, and known to later starts by a file."""
+"""The script behind a keeper: its pidfd shows when it ends, its shell's notes say how, and a file names it to later starts."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def is_leaving(self) -> bool:
-        """The script is gone, and its keeper still puts that on record."""
+        """Whether the script is gone while its keeper still records that."""
         return _lives(self.keeper, self.keeper_ticks) and not _lives(self.script, self.script_ticks)
 
 
@@ -46,14 +46,14 @@ def _is_zombie(pid: int) -> bool:
 
 
 def pair_of(local: Local, run: str) -> Pair | None:
-    """The last keeper of a run and its script; None where no keeper ever was."""
+    """The last keeper of a run and its script; None if it never had a keeper."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return decoders.decode(local.keeper_note(run).read_bytes(), Pair)
     return None
 
 
 def wait_until_left(local: Local, runs: Iterable[str]) -> bool:
-    """Wait while keepers of these runs only put their scripts' ends on record; whether there was anything to wait for."""
+    """Wait while keepers of these runs record the end of their scripts. Returns whether there was such a keeper."""
     timing = Timing.current()
     until_s = time.monotonic() + timing.keeper_leaving_s
     waited = False
@@ -82,12 +82,12 @@ class Script:
         return bool(select.select([self._fd], [], [], 0)[0])
 
     def record(self, local: Local, run: str) -> None:
-        """Write down who keeps whom, for later starts."""
+        """Write down this keeper and its script, for later starts."""
         pair = Pair(os.getpid(), locks.start_ticks(os.getpid()), self.pid, self.ticks)
         local.keeper_note(run).write_bytes(msgspec.json.encode(pair))
 
     def take(self, note: Note) -> str:
-        """Take in a shell's note; returns the signal, if one interrupted this very script just now."""
+        """Apply a shell's note. Returns the signal if one interrupted this very script just now, else ""."""
         if note.name != str(self.pid):
             return ""  # a script that this one started
         match note.kind:

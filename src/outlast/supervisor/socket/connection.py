@@ -15,7 +15,7 @@ from outlast.supervisor.socket import wire
 _CHUNK = 1 << 16
 PATH_BYTES_MAX = 107  # of a socket's name, by the kernel
 AGAIN = "start the script again: what is on record is replayed, what was cut off is done again"
-TAKEN = b"\x06"  # the last word of a side that asked: it has got its answer, and acted on it
+TAKEN = b"\x06"  # the acknowledgement, sent last: this side has its answer, and has acted on it
 _CREDENTIALS = struct.Struct("3i")
 _PEER_PROCESS = 77  # SO_PEERPIDFD, which `socket` does not name yet
 
@@ -46,13 +46,13 @@ class Connection:
         return int(_CREDENTIALS.unpack(data)[1])
 
     def is_there(self) -> bool:
-        """Whether the other side still holds the connection. May be asked from any thread."""
-        asked = select.poll()
-        asked.register(self._sock, select.POLLRDHUP)
-        return not asked.poll(0)
+        """Whether the other side still holds the connection. Any thread may call this."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLRDHUP)
+        return not poll.poll(0)
 
     def process(self) -> int | None:
-        """A descriptor of the process on the other side, for the caller to close; None where the kernel gives none."""
+        """A descriptor of the process on the other side, for the caller to close; None if the kernel cannot give one."""
         try:
             return self._sock.getsockopt(socket.SOL_SOCKET, _PEER_PROCESS)
         except OSError:
@@ -61,7 +61,7 @@ class Connection:
     def waiting(self) -> bytes | None:
         """The first byte that came and was not received yet; empty when the other side left, None while nothing came.
 
-        May be asked from any thread, as long as no other receives.
+        Any thread may call this, as long as no other receives.
         """
         if self._rest:
             return bytes(self._rest[:1])
@@ -73,16 +73,16 @@ class Connection:
             return b""
 
     def wait(self) -> None:
-        """Until something comes or the other side leaves. Nothing is received."""
+        """Wait until something comes or the other side leaves. Receives nothing."""
         if self._rest:
             return
-        asked = select.poll()
+        poll = select.poll()
         with contextlib.suppress(ValueError, OSError):  # it was closed meanwhile
-            asked.register(self._sock, select.POLLIN | select.POLLRDHUP)
-            asked.poll()
+            poll.register(self._sock, select.POLLIN | select.POLLRDHUP)
+            poll.poll()
 
     def acknowledge(self) -> None:
-        """Say that the last answer was taken. Where nobody hears that any more, it does not matter."""
+        """Send the acknowledgement of the last answer. It does not matter if the other side is gone."""
         with contextlib.suppress(OSError):
             self._sock.sendall(TAKEN)
 
@@ -93,7 +93,7 @@ class Connection:
             raise Gone(f"the supervisor of this run is gone: {error.strerror}", hint=AGAIN) from error
 
     def answer(self, code: int, out: bytes) -> None:
-        """Answer a hook: it takes no JSON apart."""
+        """Answer a hook, in plain bytes: hooks do not parse JSON."""
         try:
             self._sock.sendall((1 + len(out)).to_bytes(4, "big") + bytes([code]) + out)
         except OSError as error:
@@ -132,7 +132,7 @@ class Connection:
 
 
 def connect(path: str, timeout_s: float | None = None) -> Connection:
-    """A connection to the supervisor behind a socket. Raises Gone where none listens."""
+    """A connection to the supervisor behind a socket. Raises Gone if none listens."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)

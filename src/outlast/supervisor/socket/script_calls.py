@@ -48,7 +48,7 @@ def step_of(name: str, occurrence: int) -> str:
 
 
 def steps_on_record(journal: Journal) -> set[str]:
-    """The steps of a run that have ended: they are replayed, unless one that failed is asked for again."""
+    """The steps of a run that have ended: they are replayed, unless a failed one is called again."""
     found = (event for event in journal.events("decided") if isinstance(event, ev.Decided))
     return {
         step_of(event.name.removeprefix(STEP), event.occurrence)
@@ -155,7 +155,7 @@ class ScriptCalls:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def _check_usable(self) -> None:
-        """Raise, before anything is done, where its end could not be recorded."""
+        """Raise before the command runs if its end could not be recorded."""
         failure = self._beats.failure
         if failure is not None:
             raise OutlastError(f"the attempt ends: {failure}", hint=failure.hint)
@@ -340,8 +340,8 @@ class ScriptCalls:
             news = _news(state, names)
             if not news and stage in (None, state.stage):
                 return
-            said = state.stage if stage is None else stage
-            self._run.drive(append(ev.StageSet(at=journal.now(), stage=said, names=news)))
+            new_stage = state.stage if stage is None else stage
+            self._run.drive(append(ev.StageSet(at=journal.now(), stage=new_stage, names=news)))
         self._beat_ended()
 
     def remember(self, name: str, uri: str, names: dict[str, str]) -> None:
@@ -349,12 +349,12 @@ class ScriptCalls:
         with self._beats.noting_failure(), self._lock:
             state, journal = self._run.state, self._run.journal
             news = _news(state, names)
-            said = [ev.StageSet(at=journal.now(), stage=state.stage, names=news)] if news else []
-            self._run.drive(append(self._remembered(name, uri), *said))
+            stage_events = [ev.StageSet(at=journal.now(), stage=state.stage, names=news)] if news else []
+            self._run.drive(append(self._remembered(name, uri), *stage_events))
         self._beat_ended()
 
     def spent_inside(self, run: str, total: Usage) -> None:
-        """Charge this run with what a run inside of it has cost so far, less what it was charged before."""
+        """Charge this run with the cost so far of a run inside of it, less the amount charged before."""
         with self._beats.noting_failure(), self._lock:
             before = self._spent_inside.get(run, Usage())
             more = total.minus(before)
@@ -377,9 +377,9 @@ class ScriptCalls:
 
     @contextlib.contextmanager
     def _turn(self, named: str, words: tuple[str, ...], delivery: Delivery) -> Iterator[int]:
-        """One call of a name at a time: two at once could not be told apart after a crash.
+        """Let one call of a name run at a time: after a crash, two at once could not be distinguished.
 
-        One whose script died is waited for: what it left running is stopped before its turn ends.
+        Waits for a call whose script died: the processes that it left are stopped before its turn ends.
         """
         until_s = time.monotonic() + self._timing.turn_wait_s
         with self._free:
@@ -398,21 +398,21 @@ class ScriptCalls:
                 self._free.notify_all()
 
     def _next(self, named: str, words: tuple[str, ...]) -> int:
-        """Which call of its name the next one is: the last one once more, if that was the very same and its caller never got
-        its result, which is on record. Whoever calls again then does not know that it was made."""
+        """The number of the next call of a name. It is the last call's number again if that was the very same call and its
+        caller never got its recorded result: then the new caller does not know that it was made."""
         count, last = self._counts.get(named, 0), self._answers.get(named)
         is_again = last is not None and (last.occurrence, last.words) == (count, words)
         return count if last is not None and is_again and last.delivery.look() == "lost" else count + 1
 
 
 def _news(state: RunState, names: dict[str, str]) -> dict[str, str]:
-    """Those of a script's own names that have another value than is on record."""
+    """A script's own names whose values differ from the recorded ones."""
     known = dict(state.names)
     return {name: value for name, value in names.items() if known.get(name, "") != value}
 
 
 def _retries(known: EffectRecord | None, beat: int) -> int:
-    """How often starting it failed in this beat: each allows one more try. 0 if the script has worked on since."""
+    """How often its command failed to start in this beat: each failure allows one more try. 0 if a beat has ended since."""
     return (
         known.failures if known is not None and known.state == "failed" and known.intent.beat == beat else 0
     )
@@ -440,7 +440,7 @@ def _digest(words: tuple[str, ...]) -> str:
 
 
 def _has_room(local: Local) -> bool:
-    """Whether enough can still be written there, or nobody can tell."""
+    """Whether there is enough room left on the disk; also True if that cannot be found out."""
     try:
         return local.room_bytes() >= ROOM_MIN_BYTES
     except OSError:
@@ -449,13 +449,13 @@ def _has_room(local: Local) -> bool:
 
 def _plain(output: Output) -> dict[str, Any]:
     """The recorded form: text stays text, so that exports can mask it; other bytes are in base64."""
-    told: dict[str, Any] = {"exit_code": output.exit_code}
+    recorded: dict[str, Any] = {"exit_code": output.exit_code}
     for name, data in (("out", output.out), ("err", output.err)):
         try:
-            told[name] = data.decode()
+            recorded[name] = data.decode()
         except UnicodeDecodeError:
-            told[f"{name}64"] = base64.b64encode(data).decode()
-    return told | ({"cut": output.cut} if output.cut else {})
+            recorded[f"{name}64"] = base64.b64encode(data).decode()
+    return recorded | ({"cut": output.cut} if output.cut else {})
 
 
 def _output(value: Any) -> Output:

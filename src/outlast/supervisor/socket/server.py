@@ -40,7 +40,9 @@ from outlast.supervisor.socket.wire import (
 from outlast.supervisor.timing import Timing
 
 NOT_FOUND = 127
-KEPT_BYTES_MAX = 64 << 10  # of what a program below a guarded command prints
+REPLAYED_BYTES_MAX = (
+    64 << 10
+)  # of a program's output below a guarded command: a later attempt prints these again
 CONNECTIONS_MAX = 64
 LEFT_NAMED_MAX = 3
 _KILLED = 128 + signal.SIGKILL
@@ -56,12 +58,12 @@ class AnswersAgent(Protocol):
 
     @property
     def replays(self) -> bool:
-        """Whether it may say how a program ended in an earlier attempt, so that what programs print is kept."""
+        """Whether it may answer with a program's end of an earlier attempt, so that the output of programs is recorded."""
 
     def hook(self, data: bytes, delivery: Delivery) -> tuple[bytes, int]: ...
     def shim(self, shim: Shim, perform: Callable[[], Output], delivery: Delivery) -> ShimAnswer: ...
     def look_at_answers(self) -> None:
-        """Whoever was answered has got that answer, or has left."""
+        """Look which answers reached their callers, and take back those that did not."""
 
     def stopping(self) -> None: ...
 
@@ -124,7 +126,7 @@ class Server:
                 self._note(note)
 
     def close(self) -> None:
-        """Serve nobody any more. Calls under way lose their connection, and what they did is in doubt."""
+        """Stop serving. Calls under way lose their connection, and their effects are in doubt."""
         self._closed = True
         self.hear()
         self.pipe.remove()
@@ -281,9 +283,9 @@ class Server:
         return Order(do="replay", exit_code=output.exit_code, output=self._spooled(output))
 
     def _order(self, there: Connection, order: Order, call: Call | None = None) -> Output:
-        """Have the script's side do something, and wait for what comes of it.
+        """Give the script's side an order, and wait for its report.
 
-        Raises ScriptGone if it dies: then what was started for it is dead too.
+        Raises ScriptGone if that side dies: then the command that it started is dead too.
         """
         self._refuse_left(call)
         mark, first, refusals = order.call or self._next_mark(), None, self._refusals
@@ -330,7 +332,8 @@ class Server:
         )
 
     def _left_by(self, there: Connection, mark: str) -> str:
-        """Wait, up to a limit, for what the ended command of an effect left running: it may do it yet. What lives then, in words.
+        """Wait, up to a limit, for processes that the ended command of an effect left running: they may still perform it.
+        Returns the survivors, as text.
 
         Raises Gone if the script's side dies meanwhile.
         """
@@ -352,7 +355,7 @@ class Server:
         return bool(self._stop_ns) and (not ended_ns or ended_ns >= self._stop_ns)
 
     def _stop_orphans(self, mark: str, first: proc.Proc | None, call: Call | None) -> None:
-        """Stop what was started for a call whose script's side died: before that its name is not free."""
+        """Stop the processes of a call whose script's side died. Until then, the call's name is not free."""
         if self._stop_ns or call is None:
             return  # everything is being stopped, and nothing is begun after that
 
@@ -381,7 +384,7 @@ class Server:
         return str(path)
 
     def _shim(self, there: Connection, shim: Shim, agent: AnswersAgent, delivery: Delivery) -> Order:
-        """A program that may reach outside runs on the other side, if it may."""
+        """Judge a program that may reach outside; if it may run, the shim on the other side runs it."""
 
         is_effect = shim.call in self._effects  # then that is the record, and says what is done after a kill
 
@@ -390,14 +393,16 @@ class Server:
             self._roster.name(mark, self._effects[shim.call])
 
         def perform() -> Output:
-            keeps = KEPT_BYTES_MAX if agent.replays else 0
+            keeps = REPLAYED_BYTES_MAX if agent.replays else 0
             output = self._order(there, Order(do="run", call=mark, keeps=keeps))
             if output.stopped:
                 raise ScriptGone("it was stopped")
             return output
 
-        steps = () if is_effect else self._steps_around(shim.call, there.pid)
-        shim = msgspec.structs.replace(shim, call=shim.call if is_effect else "", mark=mark, steps=steps)
+        above = tuple(each.identity for each in proc.lineage(there.pid)) if there.pid else ()
+        steps = () if is_effect else self._steps_around(shim.call, above)
+        call = shim.call if is_effect else ""
+        shim = msgspec.structs.replace(shim, call=call, mark=mark, steps=steps, above=above)
         answer = agent.shim(shim, perform, delivery)
         if not answer.reason:
             return Order(do="done", exit_code=answer.exit_code)
@@ -406,13 +411,11 @@ class Server:
         self._refusals += 1
         return Order(do="refuse", exit_code=answer.exit_code, reason=answer.reason)
 
-    def _steps_around(self, mark: str, pid: int) -> tuple[str, ...]:
-        """The steps that a program is below, by its mark, or by who started it where its environment was cleaned."""
-        if mark in self._steps or not self._firsts or not pid:
-            return self._steps.get(mark, ())
-        itself = proc.look(pid)
-        found = [*([itself] if itself is not None else []), *proc.ancestors(pid)]
-        marks = [self._firsts.get(each.identity, "") for each in found]
+    def _steps_around(self, mark: str, above: tuple[reap.Identity, ...]) -> tuple[str, ...]:
+        """The steps that a program is below: by its mark, or by its parent processes if its environment lost the mark."""
+        if mark in self._steps:
+            return self._steps[mark]
+        marks = [self._firsts.get(each, "") for each in above]
         return next((self._steps[mark] for mark in marks if mark in self._steps), ())
 
     # -- notes ---------------------------------------------------------------------------------------------------
@@ -438,9 +441,9 @@ class Server:
 
 
 def _child(pid: int, above: proc.Proc | None) -> proc.Proc | None:
-    """The process behind a pid that the script's side told, if it is its child in our own view of processes.
+    """The process behind a pid that the script's side reported, if we see it as a child of that side.
 
-    Raises Gone where the script's side was there and is dead: then its child is another's, and must not begin.
+    Raises Gone if the script's side was alive and is dead now: then its child is an orphan, and must not begin.
     """
     if above is None:
         return None

@@ -17,9 +17,9 @@ REFUSED = 125  # the exit code of what was not run
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """Base of all messages. A field is skipped by a side that does not know it: if it must not be, `VERSION` grows.
+    """Base of all messages. A side skips a field that it does not know; if that would be wrong, `VERSION` grows.
 
-    `acks`: whoever asks says, as its last act, that it has taken the answer (`connection.TAKEN`). An older one does not.
+    `acks`: the sender acknowledges the answer as its last act (`connection.TAKEN`). An older sender does not.
     """
 
     version: int = FIRST
@@ -46,7 +46,7 @@ class Outcome(Message, frozen=True, tag="outcome"):
 
 
 class Budget(Message, frozen=True, tag="budget"):
-    """Ask what is left."""
+    """Ask how much of the budget is left."""
 
 
 class Note(Message, frozen=True, tag="note"):
@@ -107,6 +107,8 @@ class Shim(Message, frozen=True, tag="shim"):
     call: str = ""
     steps: tuple[str, ...] = ()  # which steps of a script it is below: the server says so
     mark: str = ""  # with which its program is started: the server says so
+    # The shim's process and those above it, the nearest first, by pid and start: the server says so. Empty: not known.
+    above: tuple[tuple[int, int], ...] = ()
 
 
 class Order(Message, frozen=True, tag="order"):

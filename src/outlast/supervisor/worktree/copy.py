@@ -1,4 +1,4 @@
-"""Copying untracked files, such as `.env`, from a repository into a worktree of it."""
+"""Copy untracked files, such as `.env`, from a repository into a worktree of it."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def check(patterns: Sequence[str]) -> None:
 
 
 def copy_into(made: Made, patterns: Sequence[str]) -> Copied:
-    """Copy untracked files that the patterns name from the repository into its worktree. What is there already stays.
+    """Copy untracked files that the patterns name from the repository into its worktree. Existing files stay.
 
     Patterns are git's, from the top: `*` stops at a slash, `**` does not. Raises UsageError for one that leads out.
     """
@@ -58,17 +58,17 @@ def _copy(source: Path, place: Path, made: Made) -> str | None:
     """Copy one file. Return the reason if it was not copied, "" if one exists, else None."""
     if os.path.lexists(place):
         return ""
-    told = source.lstat()
+    status = source.lstat()
     for here in place.parents:
         if here == made.folder:
             break
         if here.is_symlink() or (here.exists() and not here.is_dir()):
             return "its folder is something else in the worktree"
-    if stat.S_ISLNK(told.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         aim = os.path.realpath(source)
         if os.path.isabs(os.readlink(source)) or made.repository not in Path(aim).parents:
             return "a link that leads out of the repository"
-    elif not stat.S_ISREG(told.st_mode):
+    elif not stat.S_ISREG(status.st_mode):
         return "no regular file"
     place.parent.mkdir(parents=True, exist_ok=True)
     new = place.with_name(_TEMPORARY)

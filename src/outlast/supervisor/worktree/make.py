@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def make(repository: Path, task: str, *, to: Path | None = None, base: str | None = None) -> Made:
-    """The worktree of a task. Killed at any instant, the same call again ends with the same one.
+    """Make the worktree of a task, or take the one that is there. After a kill at any instant, the same call makes it whole.
 
     Raises UsageError or WorkspaceRefused, nothing made, where it cannot be: an unknown base, a bare repository or one
     without a commit, a folder that is something else, a branch that is checked out elsewhere.
@@ -91,8 +91,8 @@ def entries(common: Path) -> list[Entry]:
     return found
 
 
-def marker(git_dir: Path) -> Marker | None:
-    """The marker of a worktree that we made; None where we did not, or where it cannot be read."""
+def read_marker(git_dir: Path) -> Marker | None:
+    """The marker of a worktree that outlast made; None if outlast did not make it, or the marker cannot be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return decoders.decode((git_dir / MARKER).read_bytes(), Marker)
     return None
@@ -117,13 +117,15 @@ def mark(git_dir: Path, state: Marker) -> None:
 def _repository(folder: Path) -> tuple[Path, Path]:
     """The top level of the worktree around a folder, and the git folder that all its worktrees share."""
     try:
-        said = command.run(["rev-parse", "--is-bare-repository", "--is-inside-work-tree"], cwd=folder)
-        if said.split() != [b"false", b"true"]:
+        bare_and_inside = command.run(
+            ["rev-parse", "--is-bare-repository", "--is-inside-work-tree"], cwd=folder
+        )
+        if bare_and_inside.split() != [b"false", b"true"]:
             raise WorkspaceRefused(
                 f"{folder} is a repository without files",
                 hint="name a clone that has files, with --project DIR",
             )
-        top, common = (_told(folder, word) for word in ("--show-toplevel", "--git-common-dir"))
+        top, common = (_rev_parse(folder, word) for word in ("--show-toplevel", "--git-common-dir"))
     except SaveFailed as error:
         raise WorkspaceRefused(
             f"{folder} is not in a repository, so it cannot have a worktree: {error}",
@@ -135,7 +137,7 @@ def _repository(folder: Path) -> tuple[Path, Path]:
     return real, Path(os.path.realpath(os.path.join(folder, common)))
 
 
-def _told(folder: Path, word: str) -> str:
+def _rev_parse(folder: Path, word: str) -> str:
     return os.fsdecode(command.run(["rev-parse", word], cwd=folder)).removesuffix("\n")
 
 
@@ -160,38 +162,38 @@ def _refuse_foreign(place: Path, main: Path) -> None:
     In a folder that users share, anybody can make the one beside the repository first, and change our files there.
     """
     try:
-        told = os.lstat(place)
+        status = os.lstat(place)
     except OSError:
         return  # it will be made
     mine = os.getuid()
     ours = {mine, 0} if mine else {0, os.stat(main).st_uid}  # root works in the repositories of others
-    group = told.st_mode & stat.S_IWGRP and told.st_gid not in (os.getgid(), 0)
-    open_to_others = not stat.S_ISLNK(told.st_mode) and (told.st_mode & stat.S_IWOTH or group)
-    if told.st_uid not in ours or open_to_others:
+    group = status.st_mode & stat.S_IWGRP and status.st_gid not in (os.getgid(), 0)
+    open_to_others = not stat.S_ISLNK(status.st_mode) and (status.st_mode & stat.S_IWOTH or group)
+    if status.st_uid not in ours or open_to_others:
         whose = (
-            f"belongs to another user (uid {told.st_uid})"
-            if told.st_uid not in ours
+            f"belongs to another user (uid {status.st_uid})"
+            if status.st_uid not in ours
             else "can be written by others"
         )
         raise WorkspaceRefused(f"{place} {whose}, so a worktree in it is not safe", hint=_ELSEWHERE)
 
 
 def _start(top: Path, common: Path, branch: str, base: str | None) -> str:
-    """The commit that the branch begins at; empty where there is a branch to go on with."""
+    """The commit that the branch begins at; empty if the branch exists and work goes on there."""
     if refs.read_ref(common, f"refs/heads/{branch}") is not None and base is None:
         return ""
     wanted = base or "HEAD"
     words = ["rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}"]
-    said = b"" if wanted.startswith("-") else command.run(words, cwd=top, ok=(0, 1, 128)).strip()
-    if not said and base is None:
+    commit = b"" if wanted.startswith("-") else command.run(words, cwd=top, ok=(0, 1, 128)).strip()
+    if not commit and base is None:
         raise WorkspaceRefused(
             f"{top} has no commit yet to begin from", hint="commit something first, or name a --base"
         )
-    if not said:
+    if not commit:
         raise UsageError(
             f"--base {base!r:.80} is not a commit of {top}", hint="see `git branch --all`, `git tag`"
         )
-    return said.decode() if refs.read_ref(common, f"refs/heads/{branch}") is None else ""
+    return commit.decode() if refs.read_ref(common, f"refs/heads/{branch}") is None else ""
 
 
 def _refuse_elsewhere(known: Sequence[Entry], branch: str, folder: Path) -> None:
@@ -215,8 +217,8 @@ def _is_empty(folder: Path) -> bool:
 
 def _leads_to(folder: Path, git_dir: Path) -> bool:
     with contextlib.suppress(OSError):
-        said = os.fsdecode((folder / ".git").read_bytes()).removeprefix("gitdir: ").removesuffix("\n")
-        return os.path.realpath(folder / said) == str(git_dir)
+        path = os.fsdecode((folder / ".git").read_bytes()).removeprefix("gitdir: ").removesuffix("\n")
+        return os.path.realpath(folder / path) == str(git_dir)
     return False
 
 
@@ -235,16 +237,16 @@ def _lock(common: Path) -> Iterator[None]:
 
 
 def _found(top: Path, task: str, mine: Entry, branch: str) -> Made:
-    """A worktree that is there: ours, or on the task's branch. One that was never filled is filled."""
-    told = marker(mine.git_dir)
+    """Take an existing worktree that outlast made for this task, or that is on its branch. Fill it if it never was."""
+    marker = read_marker(mine.git_dir)
     bare = [path.name for path in mine.folder.iterdir()] == [".git"] and not (mine.git_dir / "index").exists()
-    ours = told.task == task if told is not None else mine.head == f"refs/heads/{branch}"
+    ours = marker.task == task if marker is not None else mine.head == f"refs/heads/{branch}"
     if not ours:
         raise WorkspaceRefused(
             f"{mine.folder} is a worktree of something else, on {mine.head.removeprefix('refs/heads/')}",
             hint=_ELSEWHERE,
         )
-    if (told is not None and told.state == "making") or (told is None and bare):
+    if (marker is not None and marker.state == "making") or (marker is None and bare):
         return _fill(top, task, mine, branch)
     return Made(mine.folder, mine.head.removeprefix("refs/heads/"), top, new=False)
 
@@ -262,10 +264,10 @@ def _add(top: Path, common: Path, folder: Path, branch: str, start: str) -> None
 def _link(mine: Entry) -> None:
     """Give a worktree whose folder is gone a folder again; its index and HEAD are as they were."""
     mine.folder.mkdir(parents=True, exist_ok=True)
-    told = marker(mine.git_dir)
+    marker = read_marker(mine.git_dir)
     mark(
         mine.git_dir,
-        Marker(task=told.task if told else "", state="making", branch=told.branch if told else ""),
+        Marker(task=marker.task if marker else "", state="making", branch=marker.branch if marker else ""),
     )
     (mine.folder / ".git").write_bytes(b"gitdir: " + os.fsencode(mine.git_dir) + b"\n")
 

@@ -1,4 +1,4 @@
-"""Removing the worktrees of runs that are over: each only when everything in it is on a branch or in a save."""
+"""Remove the worktrees of runs that are over: each only when everything in it is on a branch or in a save."""
 
 import contextlib
 import filecmp
@@ -17,7 +17,7 @@ from outlast.errors import OutlastError, SaveError
 from outlast.inspect import find, standing
 from outlast.operations.saves.find import Saves, purpose, runs_in
 from outlast.store.protocol import Summary
-from outlast.supervisor.worktree.make import Entry, Marker, entries, mark, marker
+from outlast.supervisor.worktree.make import Entry, Marker, entries, mark, read_marker
 from outlast.workspace import saves
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import command, objects
@@ -28,8 +28,8 @@ from outlast.workspace.types import raw, text
 LISTED_MAX = 200
 
 
-class KeptFile(msgspec.Struct, frozen=True):
-    """A file that keeps a worktree from being removed, and why. A folder that git ignores whole is one."""
+class UnsavedFile(msgspec.Struct, frozen=True):
+    """A file that no save holds as it is now, and why. A folder that git ignores as a whole counts as one file."""
 
     path: str
     why: str
@@ -37,15 +37,16 @@ class KeptFile(msgspec.Struct, frozen=True):
 
 
 class Cleared(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome for one worktree, or with `dry_run` the expected one. `save` holds its files; `branch` its commits."""
+    """The outcome for one worktree, or with `dry_run` the expected one. `save` holds its files, `branch` its commits, and
+    `unsaved` are the files that stand in the way."""
 
     folder: str
     task: str
     run: str
     removed: bool
     why: str = ""
-    kept: tuple[KeptFile, ...] = ()
-    ignored: tuple[KeptFile, ...] = ()
+    unsaved: tuple[UnsavedFile, ...] = msgspec.field(default=(), name="kept")
+    ignored: tuple[UnsavedFile, ...] = ()
     branch: str = ""
     save: str = ""
     dry_run: bool = False
@@ -66,52 +67,52 @@ def clear(saves: Saves, common: Path, run: Summary | None, options: Options) -> 
     """
     found = []
     for entry in entries(common):
-        told = marker(entry.git_dir)
-        if told is None or told.state == "making":
+        marker = read_marker(entry.git_dir)
+        if marker is None or marker.state == "making":
             continue
         if run is not None and os.path.realpath(run.state.workspace or "/") != str(entry.folder):
             continue
-        if not told.save and not entry.folder.is_dir():
-            continue  # somebody else's business: git prunes it
+        if not marker.save and not entry.folder.is_dir():
+            continue  # only git's entry is left, which git prunes
         try:
-            found.append(_Clearing(saves, common, entry, told, options).done(run))
+            found.append(_Clearing(saves, common, entry, marker, options).done(run))
         except OutlastError as error:
-            found.append(_refused(entry, told, "", f"{error}"))
+            found.append(_refused(entry, marker, "", f"{error}"))
     return found
 
 
-def _refused(entry: Entry, told: Marker, run: str, why: str) -> Cleared:
+def _refused(entry: Entry, marker: Marker, run: str, why: str) -> Cleared:
     return Cleared(
-        folder=text(entry.folder), task=told.task, run=run, removed=False, why=why, branch=told.branch
+        folder=text(entry.folder), task=marker.task, run=run, removed=False, why=why, branch=marker.branch
     )
 
 
 class _Clearing:
     """One worktree."""
 
-    def __init__(self, saves: Saves, common: Path, entry: Entry, told: Marker, options: Options) -> None:
-        self._saves, self._common, self._entry, self._told, self._options = (
+    def __init__(self, saves: Saves, common: Path, entry: Entry, marker: Marker, options: Options) -> None:
+        self._saves, self._common, self._entry, self._marker, self._options = (
             saves,
             common,
             entry,
-            told,
+            marker,
             options,
         )
         self._folder = entry.folder
 
     def done(self, run: Summary | None) -> Cleared:
-        """Look, save, look again, remove."""
+        """Remove this worktree, or return why not: look at its runs, save, compare the files with the save, then remove."""
         owner, why = self._owner(run)
         if owner is None or why:
-            return _refused(self._entry, self._told, owner.run if owner else "", why)
+            return _refused(self._entry, self._marker, owner.run if owner else "", why)
         if (self._entry.git_dir / "locked").exists():
-            return _refused(self._entry, self._told, owner.run, "it is locked; see `git worktree unlock`")
+            return _refused(self._entry, self._marker, owner.run, "it is locked; see `git worktree unlock`")
         if not self._folder.is_dir():
-            return self._finish(owner, self._told.save, ())
+            return self._finish(owner, self._marker.save, ())
         inside = self._submodules()
         if inside:
             why = f"no save holds the commits of its submodules ({', '.join(inside)}); push what is to be kept, then "
-            return _refused(self._entry, self._told, owner.run, f"{why}{self._by_hand}")
+            return _refused(self._entry, self._marker, owner.run, f"{why}{self._by_hand}")
         return self._remove(owner)
 
     @property
@@ -119,8 +120,8 @@ class _Clearing:
         """The command that a person types after looking."""
         return f"`git worktree remove --force {shlex.quote(str(self._folder))}`"
 
-    def _why(self, kept: tuple[KeptFile, ...]) -> str:
-        if kept:
+    def _why(self, unsaved: tuple[UnsavedFile, ...]) -> str:
+        if unsaved:
             return f"no save holds all of it; where none of this is needed, {self._by_hand}"
         return "git ignores files there that no save holds; --ignored lets them go"
 
@@ -132,7 +133,7 @@ class _Clearing:
         )
 
     def _owner(self, run: Summary | None) -> tuple[Summary | None, str]:
-        """The newest run of the worktree, and why it may not go on their account."""
+        """The newest run of the worktree, and the reason if one of its runs keeps it from being removed."""
         store = self._saves.store
         found = list(runs_in(store, self._folder, open_only=False))
         if store is None or not found:
@@ -154,7 +155,7 @@ class _Clearing:
         if saver.repo().shadow:
             return _refused(
                 self._entry,
-                self._told,
+                self._marker,
                 owner.run,
                 "its saves do not hold what is staged: save_where = shadow",
             )
@@ -162,45 +163,45 @@ class _Clearing:
             return self._foreseen(owner, saver)
         held = self._save(owner, saver)
         looked = _Look(saver, held, self._common)
-        kept, ignored = looked.unheld()
-        if kept or (ignored and not self._options.ignored):
+        unsaved, ignored = looked.unheld()
+        if unsaved or (ignored and not self._options.ignored):
             return msgspec.structs.replace(
-                _refused(self._entry, self._told, owner.run, self._why(kept)),
-                kept=kept,
+                _refused(self._entry, self._marker, owner.run, self._why(unsaved)),
+                unsaved=unsaved,
                 ignored=ignored,
                 save=held.commit,
             )
-        mark(self._entry.git_dir, msgspec.structs.replace(self._told, state="removing", save=held.commit))
+        mark(self._entry.git_dir, msgspec.structs.replace(self._marker, state="removing", save=held.commit))
         looked.remove()
         return self._finish(owner, held.commit, ignored)
 
     def _foreseen(self, owner: Summary, saver: Saver) -> Cleared:
         """The expected outcome, judged by the files that a save would take. Writes nothing but our own caches."""
         ignored = tuple(_ignored(self._folder, self._common))
-        left = tuple(KeptFile(each.path, each.why, each.size) for each in saver.peek().left_out)
+        left = tuple(UnsavedFile(each.path, each.why, each.size) for each in saver.peek().left_out)
         listed = command.run(
             ["ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=self._folder
         )
         known, under = set(command.names(listed)), tuple(raw(each.path) for each in (*ignored, *left))
         unknown = [path for path in _files(self._folder) if path not in known and not _is_under(path, under)]
-        left += tuple(KeptFile(text(path), "in no save", 0) for path in unknown[:LISTED_MAX])
+        left += tuple(UnsavedFile(text(path), "in no save", 0) for path in unknown[:LISTED_MAX])
         removed = not left and (not ignored or self._options.ignored)
         return Cleared(
-            folder=text(self._folder), task=self._told.task, run=owner.run, removed=removed, kept=left, ignored=ignored,
-            why="" if removed else self._why(left), branch=self._told.branch, dry_run=True,
+            folder=text(self._folder), task=self._marker.task, run=owner.run, removed=removed, unsaved=left, ignored=ignored,
+            why="" if removed else self._why(left), branch=self._marker.branch, dry_run=True,
         )  # fmt: skip
 
     def _save(self, owner: Summary, saver: Saver) -> saves.SaveContents:
         """The save that decides: that of a killed removal, else a new save of the present files."""
-        commit = self._told.save
-        if self._told.state != "removing":
+        commit = self._marker.save
+        if self._marker.state != "removing":
             made = saver.capture(purpose("final", owner, "before its worktree is removed"))
             assert made is not None, "a save is made whether the tree is dirty or not"
             commit = made.commit
         return saves.read(saver.reader(), commit, saver.repo().algo)
 
-    def _finish(self, owner: Summary, save: str, ignored: tuple[KeptFile, ...]) -> Cleared:
-        """The empty folders, and then what git knows of it. Its index and HEAD are in the save."""
+    def _finish(self, owner: Summary, save: str, ignored: tuple[UnsavedFile, ...]) -> Cleared:
+        """Remove the empty folders, then git's own files of the worktree. Its index and HEAD are in the save."""
         if not self._options.dry_run:
             _remove_folders(self._folder)
             with contextlib.suppress(OSError):
@@ -209,8 +210,8 @@ class _Clearing:
             with contextlib.suppress(OSError):
                 self._entry.git_dir.parent.rmdir()
         return Cleared(
-            folder=text(self._folder), task=self._told.task, run=owner.run, removed=True, ignored=ignored,
-            branch=self._told.branch, save=save, dry_run=self._options.dry_run,
+            folder=text(self._folder), task=self._marker.task, run=owner.run, removed=True, ignored=ignored,
+            branch=self._marker.branch, save=save, dry_run=self._options.dry_run,
         )  # fmt: skip
 
 
@@ -223,21 +224,21 @@ class _Look:
         self._worktree = Worktree(saver.folder, saver.reader(), self._algo)
         self._wanted = {path: new for path, _, new in restore.changes_between(saver, None, held.tree) if new}
         self._secrets = {raw(each.path): each.oid for each in held.meta.secrets}
-        self._ignored: tuple[KeptFile, ...] = ()
+        self._ignored: tuple[UnsavedFile, ...] = ()
 
-    def unheld(self) -> tuple[tuple[KeptFile, ...], tuple[KeptFile, ...]]:
+    def unheld(self) -> tuple[tuple[UnsavedFile, ...], tuple[UnsavedFile, ...]]:
         """The files that differ from the save: those that must stay, and those that git ignores."""
         self._ignored = tuple(_ignored(self._folder, self._common))
         known = tuple(raw(each.path) for each in self._ignored)
         left = [(raw(each.path).rstrip(b"/"), each.why) for each in self._held.meta.left_out]
-        kept = []
+        unsaved = []
         for path in _files(self._folder):
             if not self._may_go(path, known):
-                told = os.lstat(os.path.join(os.fsencode(self._folder), path))
+                status = os.lstat(os.path.join(os.fsencode(self._folder), path))
                 plain = "changed since its save" if path in self._wanted else "in no save"
                 why = next((why for at, why in left if path == at or path.startswith(at + b"/")), plain)
-                kept.append(KeptFile(text(path), why, told.st_size))
-        return tuple(kept[:LISTED_MAX]), self._ignored
+                unsaved.append(UnsavedFile(text(path), why, status.st_size))
+        return tuple(unsaved[:LISTED_MAX]), self._ignored
 
     def _is_held(self, path: bytes) -> bool:
         wanted = self._wanted.get(path)
@@ -246,7 +247,7 @@ class _Look:
         return path in self._secrets and self._worktree.digest(path, objects.SHA1) == self._secrets[path]
 
     def remove(self) -> None:
-        """Every file, each only while it is what the look found."""
+        """Remove every file, each only while it is as `unheld` found it."""
         known = tuple(raw(each.path) for each in self._ignored)
         there = list(_files(self._folder))
         root = os.fsencode(self._folder) + b"/"
@@ -281,23 +282,23 @@ def _raise(error: OSError) -> None:
     ) from error
 
 
-def _ignored(folder: Path, common: Path) -> Iterator[KeptFile]:
+def _ignored(folder: Path, common: Path) -> Iterator[UnsavedFile]:
     """Ignored files and folders with their sizes, except those that the main worktree has in the same form."""
     words = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]
     root = os.fsencode(folder) + b"/"
     for path in command.names(command.run(words, cwd=folder)):
         size = _size(root + path.rstrip(b"/"))
         if size is not None and not _is_copy(path, folder, common):
-            yield KeptFile(text(path), "ignored by git", size)
+            yield UnsavedFile(text(path), "ignored by git", size)
 
 
 def _size(path: bytes) -> int | None:
     try:
-        told = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
-    if not stat.S_ISDIR(told.st_mode):
-        return told.st_size
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
     sizes = (os.lstat(os.path.join(here, name)).st_size for here, _, names in os.walk(path) for name in names)
     return sum(sizes)
 
@@ -318,7 +319,7 @@ def _is_copy(path: bytes, folder: Path, common: Path) -> bool:
 
 
 def _remove_folders(folder: Path) -> None:
-    """Folders that are empty now, and the file that leads to the git folder. Anything else stops it."""
+    """Remove the folders, which are empty by now, and the file that leads to the git folder. Any other file is an error."""
     if not folder.is_dir():
         return
     for here, _, _ in os.walk(os.fsencode(folder), topdown=False):

@@ -26,19 +26,21 @@ class _Size:
 _SIZES = (_Size(1040, 250, "chart chart-wide"), _Size(340, 210, "chart chart-narrow"))
 
 
-def stacked(title: str, told: str, steps: Sequence[str], series: Sequence[Series], amount: Amount) -> Safe:
+def stacked(
+    title: str, description: str, steps: Sequence[str], series: Sequence[Series], amount: Amount
+) -> Safe:
     """One bar for each step (a day, an hour), of one piece for each series, with its axis and what the colours mean."""
-    drawn = [_drawn(size, title, told, steps, series, amount) for size in _SIZES]
+    drawn = [_drawn(size, title, description, steps, series, amount) for size in _SIZES]
     return join((drawn, legend(series, amount) if len(series) > 1 else None))
 
 
 def _drawn(
-    size: _Size, title: str, told: str, steps: Sequence[str], series: Sequence[Series], amount: Amount
+    size: _Size, title: str, description: str, steps: Sequence[str], series: Sequence[Series], amount: Amount
 ) -> Safe:
     sums = [sum(each.values[at] for each in series) for at in range(len(steps))]
     top = round_top(max(sums, default=0))
     return tag(
-        "svg", tag("title", title), tag("desc", told), _grid(size, top, amount),
+        "svg", tag("title", title), tag("desc", description), _grid(size, top, amount),
         tag("g", _bars(size, steps, series, sums, top, amount), class_="bars"), _steps(size, steps),
         viewBox=f"0 0 {size.width} {size.height}", class_=size.class_, role="img",
     )  # fmt: skip
@@ -94,7 +96,7 @@ def _grid(size: _Size, top: int, amount: Amount) -> Iterator[Safe]:
 
 
 def _steps(size: _Size, steps: Sequence[str]) -> Iterator[Safe]:
-    """As many labels as there is room for, the last one always."""
+    """The labels below the bars: always the last one, and as many others as there is room for."""
     apart = (size.width - _LEFT) / max(1, len(steps))
     wide = _LETTER * max(map(len, steps), default=1)
     free = float(size.width)
@@ -134,7 +136,7 @@ def legend(series: Sequence[Series], amount: Amount) -> Safe:
 
 
 def numbers(steps: Sequence[str], series: Sequence[Series], amount: Amount, *, first: str) -> Safe:
-    """The same as a table, newest on top; steps where nothing was are left out."""
+    """The chart's numbers as a table, newest first, without the steps in which nothing happened."""
     rows = [
         tag("tr", tag("th", steps[at], scope="row"), [tag("td", amount(each.values[at]), class_="n") for each in series])
         for at in range(len(steps) - 1, -1, -1)

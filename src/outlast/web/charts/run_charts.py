@@ -178,7 +178,7 @@ def timeline(given: Timeline, status: Status, zone: tzinfo, plan_total: int | No
     used = [each.shape for each in (*notes, *saves)] + [each.shape for each in attempts]
     drawn = [
         tag("title", "Timeline"),
-        tag("desc", _told(given, attempts, zone)),
+        tag("desc", _description(given, attempts, zone)),
         _patterns(),
         axes.shapes(used),
         _dead(axis, dead, _PLOT_TOP, _AXIS_Y - _PLOT_TOP, _BARS_Y + 14),
@@ -202,8 +202,8 @@ def _look(each: Mark | AttemptSpan) -> tuple[str, Tone, str]:
 
 def _mark(moment: Moment, zone: tzinfo) -> Mark:
     shape, tone, word = moment_look(moment.kind)
-    told = formats.clip(": ".join(part for part in moment_words(moment) if part), 160)
-    return Mark(moment.at, shape, tone, word, f"{_clock(moment.at, zone)} {told}")
+    words = formats.clip(": ".join(part for part in moment_words(moment) if part), 160)
+    return Mark(moment.at, shape, tone, word, f"{_clock(moment.at, zone)} {words}")
 
 
 def _clock(at: datetime, zone: tzinfo) -> str:
@@ -211,7 +211,7 @@ def _clock(at: datetime, zone: tzinfo) -> str:
     return f"{local.day} {local:%b %H:%M:%S}"
 
 
-def _told(given: Timeline, attempts: Sequence[AttemptSpan], zone: tzinfo) -> str:
+def _description(given: Timeline, attempts: Sequence[AttemptSpan], zone: tzinfo) -> str:
     """The drawing in a sentence, for those who cannot see it."""
     beats = given.beats[-1].beat if given.beats else 0
     ends = ", ".join(f"attempt {each.number} {each.word}" for each in attempts[-4:])
@@ -233,10 +233,10 @@ def _dead(axis: Axis, dead: Iterable[Span], y: float, height: float, label_y: fl
     for begins, ends in dead:
         left, right = axis.pct(begins), axis.pct(ends)
         word = formats.span((ends - begins).total_seconds())
-        told = tag("title", f"nothing ran for {word}") if right - left >= TITLED_PCT else None
+        title = tag("title", f"nothing ran for {word}") if right - left >= TITLED_PCT else None
         drawn.append(
             tag(
-                "rect", told, x=axes.at(left), y=f"{y:g}", width=axes.at(right - left), height=f"{height:g}",
+                "rect", title, x=axes.at(left), y=f"{y:g}", width=axes.at(right - left), height=f"{height:g}",
                 fill="url(#s-hatch)", class_="d-dead",
             )
         )  # fmt: skip
@@ -291,11 +291,11 @@ def _bars(axis: Axis, attempts: Sequence[AttemptSpan], zone: tzinfo, y: float) -
     ends: list[Mark] = []
     for each in attempts:
         left, right = axis.pct(each.since), axis.pct(each.until)
-        told = f"attempt {each.number}: {_clock(each.since, zone)}, {lasted(each)}, {each.word}"
+        title = f"attempt {each.number}: {_clock(each.since, zone)}, {lasted(each)}, {each.word}"
         if each.evidence and len(attempts) <= CUTS_DRAWN_MAX:
-            told = f"{told}: {formats.clip(each.evidence, 200)}"
+            title = f"{title}: {formats.clip(each.evidence, 200)}"
         bar = tag(
-            "rect", tag("title", told) if right - left >= TITLED_PCT else None, x=axes.at(left), y=f"{y:g}",
+            "rect", tag("title", title) if right - left >= TITLED_PCT else None, x=axes.at(left), y=f"{y:g}",
             width=axes.at(max(0.15, right - left)),
             height=f"{_BAR_H}", rx="3", class_=f"d-bar d-{each.tone}",
         )  # fmt: skip
@@ -304,21 +304,21 @@ def _bars(axis: Axis, attempts: Sequence[AttemptSpan], zone: tzinfo, y: float) -
             x = axes.at(left)
             drawn.append(tag("line", x1=x, x2=x, y1=f"{_PLOT_TOP}", y2=f"{y + _BAR_H:g}", class_="d-resume"))
         drawn += _bar_label(each, left, right - left, y)
-        ends.append(Mark(each.until, each.shape, each.tone, each.word, told))
+        ends.append(Mark(each.until, each.shape, each.tone, each.word, title))
     return [*drawn, *axes.lane(axis, ends, y + _BAR_H / 2, _GRAVEST)]
 
 
 def _bar_label(each: AttemptSpan, left: float, share: float, y: float) -> list[Safe]:
     """Number and word of an attempt, or its number alone, as far as there is room."""
-    for told in (f"attempt {each.number}: {each.word}", f"{each.number}: {each.word}", str(each.number)):
-        if fits := axes.room(told, share):
-            return [tag("text", told, x=axes.at(left), dx="7", y=f"{y + 14:g}", class_=f"{fits} d-inside")]
+    for label in (f"attempt {each.number}: {each.word}", f"{each.number}: {each.word}", str(each.number)):
+        if fits := axes.room(label, share):
+            return [tag("text", label, x=axes.at(left), dx="7", y=f"{y + 14:g}", class_=f"{fits} d-inside")]
     return []
 
 
-def _key(said: Iterable[tuple[str, Tone, str]], dead: bool, shortened: bool) -> Safe:
+def _key(shapes: Iterable[tuple[str, Tone, str]], dead: bool, shortened: bool) -> Safe:
     """The meaning of the shapes on a drawing."""
-    known = sorted(set(said), key=lambda each: (each[0], each[2]))
+    known = sorted(set(shapes), key=lambda each: (each[0], each[2]))
     lines = [axes.key(shape, tone, word) for shape, tone, word in known[:KEY_MAX]]
     if dead:
         longer = ", drawn shorter than it was" if shortened else ""
@@ -354,7 +354,7 @@ def burndown(ledger: Ledger, zone: tzinfo) -> Safe | None:
     falls = bool(limits)
     drawn = [
         tag("title", burndown_title(ledger)),
-        tag("desc", _said(ledger, falls, top)),
+        tag("desc", _burndown_description(ledger, falls, top)),
         _patterns(),
         axes.shapes([each.shape for each in (*notes, *saves)] + [each.shape for each in attempts]),
         _dead(axis, dead, _BURN_TOP, _BURN_AXIS_Y - _BURN_TOP, _BURN_BARS_Y + 14),
@@ -430,7 +430,7 @@ def _notes(ledger: Ledger, zone: tzinfo) -> Iterable[Mark]:
         )
 
 
-def _said(ledger: Ledger, falls: bool, top: int) -> str:
+def _burndown_description(ledger: Ledger, falls: bool, top: int) -> str:
     unit, last = ledger.chart.unit, ledger.chart.points[-1]
     value = max(0, (last.limit or 0) - last.spent) if falls else last.spent
     word = "left" if falls else "spent"
@@ -469,14 +469,14 @@ def _fall(axis: Axis, ledger: Ledger, top: int, *, falls: bool) -> list[Safe]:
 def _levels(ledger: Ledger, top: int) -> list[Safe]:
     """Where it is warned, and what is kept for its own ending, at the limit that holds now."""
     limit = next((point.limit for point in reversed(ledger.chart.points) if point.limit is not None), top)
-    kept = next((each.kept for each in ledger.units if each.unit == ledger.chart.unit), 0)
+    reserve = next((each.ending_reserve for each in ledger.units if each.unit == ledger.chart.unit), 0)
     levels = [
         (limit * (100 - pct) / 100, f"warning at {pct} %", "d-level")
         for pct in ledger.chart.warn_at
         if 0 < pct < 100
     ]
-    if 0 < kept < limit:
-        levels.append((kept, WRAP_UP, "d-level d-wraps"))
+    if 0 < reserve < limit:
+        levels.append((reserve, WRAP_UP, "d-level d-wraps"))
     drawn = []
     for left, word, look in levels:
         y = _BURN_TOP + _BURN_H * (1 - min(1.0, left / top))

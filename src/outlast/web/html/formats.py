@@ -39,8 +39,8 @@ def short(count: int) -> str:
     for scale, letter in _SCALES:
         if abs(count) >= 0.9995 * scale:  # what would be told as 1000 of the smaller one
             value = count / scale
-            told = f"{value:.{2 if abs(value) < 10 else 1}f}".rstrip("0").rstrip(".")
-            return f"{told if abs(value) < 100 else f'{value:.0f}'}{letter}"
+            digits = f"{value:.{2 if abs(value) < 10 else 1}f}".rstrip("0").rstrip(".")
+            return f"{digits if abs(value) < 100 else f'{value:.0f}'}{letter}"
     return str(count)
 
 
@@ -53,14 +53,14 @@ def dollars(microusd: int) -> str:
 
 def cost(spent: Spent) -> str:
     """The money in words: a subscription costs nothing extra, and an unknown price is not $0."""
-    said = ledger.money(spent)
-    if said == "paid" or spent.cost_microusd:
+    money = ledger.money(spent)
+    if money == "paid" or spent.cost_microusd:
         about = "≈ " if spent.estimated else ""
         more = {"paid": "", "subscription": " and a subscription", "unknown price": " and an unknown price"}[
-            said
+            money
         ]
         return f"{about}{dollars(spent.cost_microusd)}{more}"
-    return said
+    return money
 
 
 def amount(unit: str, value: int | None) -> str:
@@ -143,8 +143,8 @@ def age(at: datetime, now: datetime) -> str:
     seconds = (now - at).total_seconds()
     if abs(seconds) < 10:
         return "just now"
-    told = about(abs(seconds))
-    return f"{told} ago" if seconds > 0 else f"in {told}"
+    span = about(abs(seconds))
+    return f"{span} ago" if seconds > 0 else f"in {span}"
 
 
 def about(seconds: float) -> str:
@@ -182,8 +182,8 @@ def exact(at: datetime, zone: tzinfo) -> str:
     there = at.astimezone(zone)
     offset = f"{there:%z}"
     named = there.tzname() or ""
-    told = f" {named}" if named and not named.startswith(("+", "-")) else ""
-    return f"{there:%Y-%m-%d %H:%M:%S}{told} (UTC{offset[:3]}:{offset[3:5]})"
+    zone_name = f" {named}" if named and not named.startswith(("+", "-")) else ""
+    return f"{there:%Y-%m-%d %H:%M:%S}{zone_name} (UTC{offset[:3]}:{offset[3:5]})"
 
 
 def machine(at: datetime) -> str:

@@ -65,11 +65,11 @@ def tag(name: str, /, *inside: object, **attributes: object) -> Safe:
     `tag("td", "text", class_="n")` is a piece of a page; only what `tag`, `join` and `trusted` made is taken as it is. It cannot
     build what the page's policy would refuse anyway: scripts and styles inside a page, links that lead out of it.
     """
-    said = "".join([_attribute(key, value) for key, value in attributes.items()])
+    attribute_text = "".join([_attribute(key, value) for key, value in attributes.items()])
     if name in _VOID:
-        return Safe(f"<{name}{said}>")
+        return Safe(f"<{name}{attribute_text}>")
     assert name not in _OUTSIDE_ONLY or (name == "script" and not inside), f"<{name}> has no place in a page"
-    return Safe(f"<{name}{said}>{join(inside)}</{name}>")
+    return Safe(f"<{name}{attribute_text}>{join(inside)}</{name}>")
 
 
 def _attribute(key: str, value: object) -> str:
@@ -92,7 +92,7 @@ def field_text(value: str) -> Safe:
 
 
 def _sendable(value: str) -> str:
-    """As it is but for what no page can carry. A browser sends every line end as two signs."""
+    """The value without characters that a page cannot contain, with every line end as one newline."""
     return _UNSENDABLE.sub("\ufffd", value.replace("\r\n", "\n").replace("\r", "\n"))
 
 

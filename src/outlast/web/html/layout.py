@@ -61,8 +61,8 @@ class View:
 def url(path: str, query: Mapping[str, object] | None = None) -> str:
     """A link of ours. Empty values are left out, and a tuple is repeated."""
     given = {key: value for key, value in (query or {}).items() if value not in (None, "", (), False)}
-    asked = urlencode(given, doseq=True, quote_via=quote, errors="replace")
-    return f"{path}?{asked}" if asked else path
+    encoded = urlencode(given, doseq=True, quote_via=quote, errors="replace")
+    return f"{path}?{encoded}" if encoded else path
 
 
 def run_url(run: str, *below: str, **query: object) -> str:
@@ -205,7 +205,7 @@ def _foot(view: View) -> Safe:
 
 
 def _keys() -> Safe:
-    listed = [tag("div", tag("dt", tag("kbd", key)), tag("dd", told)) for key, told in _KEYS]
+    listed = [tag("div", tag("dt", tag("kbd", key)), tag("dd", meaning)) for key, meaning in _KEYS]
     return tag(
         "dialog",
         tag("h2", "Keys", id="keys-title"),
@@ -243,8 +243,8 @@ def quiet(row: Row) -> Safe:
     """A sign that an agent lives and does nothing; nothing if it does something."""
     if not row.quiet:
         return NOTHING
-    told = f"{row.quiet} {formats.about(row.quiet_s)}"
-    return labelled(row.quiet, told, TONES[row.quiet])
+    words = f"{row.quiet} {formats.about(row.quiet_s)}"
+    return labelled(row.quiet, words, TONES[row.quiet])
 
 
 def notice(tone: Tone, *inside: object, sign: str = "") -> Safe:
@@ -328,9 +328,9 @@ def meter_words(of: Meter) -> str:
 def _ahead(of: Meter) -> str:
     """The outlook: whether only the reserve is left, and where the budget will end."""
     ends = _ends(of)
-    told = None if ends is None else f"forecast {formats.percent(ends)}"
+    outlook = None if ends is None else f"forecast {formats.percent(ends)}"
     return ", ".join(
-        part for part in ("on reserve" if of.wraps_up and (of.used_pct or 0) < 100 else None, told) if part
+        part for part in ("on reserve" if of.wraps_up and (of.used_pct or 0) < 100 else None, outlook) if part
     )
 
 
@@ -442,9 +442,9 @@ def tabs(view: View, row: Row, current: Tab) -> Safe:
 
 def pager(view: View, older: int | None, *, name: str = "before", word: str = "Older") -> Safe:
     """Below a list of the newest: on to older ones, and back to the newest."""
-    kept = {key: value for key, value in view.query.items() if key != name}
+    others = {key: value for key, value in view.query.items() if key != name}
     newest = (
-        tag("a", icon("left"), "Newest", href=url(view.path, kept), class_="button")
+        tag("a", icon("left"), "Newest", href=url(view.path, others), class_="button")
         if name in view.query
         else None
     )
@@ -454,7 +454,7 @@ def pager(view: View, older: int | None, *, name: str = "before", word: str = "O
             "a",
             word,
             icon("right"),
-            href=url(view.path, kept | {name: str(older)}),
+            href=url(view.path, others | {name: str(older)}),
             class_="button",
             rel="next",
         )
@@ -475,5 +475,5 @@ def pages(page: int, total: int, links: "Mapping[int, str]") -> Safe:
         if page < total
         else None
     )
-    told = tag("span", f"page {page:,} of {total:,}", class_="dim")
-    return tag("nav", before, told, after, aria_label="Further pages", class_="pager")
+    position = tag("span", f"page {page:,} of {total:,}", class_="dim")
+    return tag("nav", before, position, after, aria_label="Further pages", class_="pager")

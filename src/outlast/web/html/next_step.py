@@ -54,5 +54,5 @@ def is_started_by_hand(row: Row) -> bool:
 
 def why(row: Row) -> str:
     """Why a run is where it is, without times: those stand beside it, by the reader's own clock."""
-    told = why_words(row.why, row.status)
-    return _UNTIL.sub("", told, count=1) if row.parked_until is not None else told
+    words = why_words(row.why, row.status)
+    return _UNTIL.sub("", words, count=1) if row.parked_until is not None else words

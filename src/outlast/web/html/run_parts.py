@@ -145,10 +145,10 @@ def _not_now(act: ActName) -> Safe:
 
 def what_to_do(row: Row) -> Safe:
     """About effects in doubt: whether a person must look, or may."""
-    told = "The next attempt finds out by itself. If you know already whether it happened, say so here."
+    advice = "The next attempt finds out by itself. If you know already whether it happened, say so here."
     if row.what == "needs you":
-        told = "Look outside whether it happened (the remote, the ticket, the mailbox), then say so. Nothing is repeated before that."
-    return tag("p", told, class_="dim")
+        advice = "Look outside whether it happened (the remote, the ticket, the mailbox), then say so. Nothing is repeated before that."
+    return tag("p", advice, class_="dim")
 
 
 def settle_links(view: View, run: str, effect: str) -> Safe:
@@ -156,14 +156,14 @@ def settle_links(view: View, run: str, effect: str) -> Safe:
     typed = [tag("p", layout.ours(view, f"outlast settle {run} {effect} {option}")) for option in SETTLES]
     if view.read_only:
         return tag("div", tag("p", "This page is read only. Type one of these:", class_="dim"), typed)
-    said = (
+    choices = (
         ("happened", "It happened", "done"),
         ("did_not", "It did not", "failed"),
         ("give_up", "Give up", "cancelled"),
     )
     links = [
         layout.button(word, layout.run_url(run, "do", "settle", effect=effect, finding=finding), sign=sign)
-        for finding, word, sign in said
+        for finding, word, sign in choices
     ]
     return join((
         tag("div", links, class_="acts", role="group", aria_label=f"Settle effect {effect}"),
@@ -216,7 +216,7 @@ def result(raw: msgspec.Raw, *, id_: str) -> Safe:
         calls.append(tag("span", f"and {len(turn.calls) - CALLS_SHOWN:,} more", class_="dim"))
     return join(
         (
-            long_text(turn.said, id_=id_, name="answer", most=RESULT_CHARS),
+            long_text(turn.answer, id_=id_, name="answer", most=RESULT_CHARS),
             tag("div", calls, class_="calls") if calls else None,
         )
     )
@@ -226,7 +226,7 @@ class _Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The result of a supervised agent's beat, or of a supervised command's."""
 
     calls: tuple[str, ...] = ()
-    said: str = ""
+    answer: str = msgspec.field(default="", name="said")
     step: str = ""
     exit_code: int | None = None
 
@@ -293,8 +293,8 @@ def wide(of: Safe, name: str) -> Safe:
 
 def second(view: View, at: datetime) -> Safe:
     """A moment to the second by the reader's clock: where one thing comes right after another."""
-    told = formats.clock(at, view.zone, view.now, to_the_second=True)
-    return tag("time", told, datetime=formats.machine(at), title=formats.exact(at, view.zone))
+    clock = formats.clock(at, view.zone, view.now, to_the_second=True)
+    return tag("time", clock, datetime=formats.machine(at), title=formats.exact(at, view.zone))
 
 
 def nothing() -> Safe:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable
 from outlast.web.http.responses import Answer
 from outlast.web.timing import Timing
 
-KEPT_MAX = 64
-KEPT_BYTES_MAX = 8 << 20
+ANSWERS_MAX = 64
+ANSWERS_BYTES_MAX = 8 << 20
 
 
 class _Making:
@@ -26,7 +26,7 @@ class _Making:
 
     @property
     def bytes(self) -> int:
-        """Of the answer, twice if it may be there packed too."""
+        """The answer's size, counted twice because a compressed copy may exist."""
         return 0 if self.answer is None else 2 * len(self.answer.body)
 
 
@@ -36,7 +36,7 @@ class AnswerCache:
     def __init__(self, timing: Timing | None = None) -> None:
         self._timing = timing or Timing.current()
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, _Making] = OrderedDict()
+        self._answers: OrderedDict[Hashable, _Making] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Answer], *, number: int = 0, wanted: int = 0) -> Answer:
         """The answer under this key, no older than a second. An error is not kept: each caller gets its own.
@@ -44,11 +44,11 @@ class AnswerCache:
         `number` is the newest event there is; who asks is content with an answer as of the one `wanted`.
         """
         with self._lock:
-            found = self._kept.get(key)
+            found = self._answers.get(key)
             mine = found is None or found.number < min(wanted, number) or found.age_s > self._timing.fresh_s
             if mine:
-                found = self._kept[key] = _Making(number)
-                self._kept.move_to_end(key)
+                found = self._answers[key] = _Making(number)
+                self._answers.move_to_end(key)
         assert found is not None, "found or made"
         if not mine:
             found.ready.wait(self._timing.answer_wait_s)
@@ -58,17 +58,21 @@ class AnswerCache:
         finally:
             found.ready.set()
             with self._lock:
-                if found.answer is None and self._kept.get(key) is found:
-                    del self._kept[key]
+                if found.answer is None and self._answers.get(key) is found:
+                    del self._answers[key]
                 self._let_go()
         return found.answer
 
     def _let_go(self) -> None:
         """Drop answers that are too old to be given, then the oldest, until little is left. The caller holds the lock."""
-        made = [(key, each) for key, each in self._kept.items() if each.answer is not None]
+        made = [(key, each) for key, each in self._answers.items() if each.answer is not None]
         held = sum(each.bytes for _, each in made)
         for key, each in made:
-            if each.age_s <= self._timing.fresh_s and held <= KEPT_BYTES_MAX and len(self._kept) <= KEPT_MAX:
+            if (
+                each.age_s <= self._timing.fresh_s
+                and held <= ANSWERS_BYTES_MAX
+                and len(self._answers) <= ANSWERS_MAX
+            ):
                 continue
             held -= each.bytes
-            del self._kept[key]
+            del self._answers[key]

@@ -88,9 +88,9 @@ class Guard:
 
     def _uid(self, connection: Connection) -> int | None:
         """The user at the other end, asked once for each connection; None where it is another machine. Raises Refused."""
-        if not connection.asked:
+        if not connection.uid_known:
             try:
-                connection.uid, connection.asked = peers.uid_of(connection.peer, connection.here), True
+                connection.uid, connection.uid_known = peers.uid_of(connection.peer, connection.here), True
             except peers.NoRoom as error:
                 raise Refused(
                     503, f"outlast cannot see right now which user is asking: {error.strerror}", "close some pages, or ask again in a moment",

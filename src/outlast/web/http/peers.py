@@ -9,15 +9,17 @@ import sys
 import threading
 from pathlib import Path
 
+from outlast.web.timing import Timing
+
 UNKNOWN = -1  # it was of this machine, and is closed already: nobody's
 _ESTABLISHED = 1
 _TABLES = {4: Path("/proc/net/tcp"), 6: Path("/proc/net/tcp6")}
 _SOCK_DIAG, _BY_FAMILY, _REQUEST, _ERROR = 4, 20, 1, 2
 _HEAD = struct.Struct("=IHHII")
-_ASKED = struct.Struct("=BBBBI")
+_QUERY = struct.Struct("=BBBBI")
 _ENDS = struct.Struct(">HH16s16s")
 _NO_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
-_TOLD = struct.Struct("=BBBB48xIIIII")
+_FOUND = struct.Struct("=BBBB48xIIIII")
 _ANSWERS = threading.Event()  # whether the kernel was found to answer at all
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -53,7 +55,7 @@ def user_of(peer: End, here: End) -> tuple[int, bool] | None:
     """
     ends = _plain(peer), _plain(here)
     try:
-        found = _asked(*ends)
+        found = _from_kernel(*ends)
     except (OSError, struct.error):
         return _looked_up(*ends)
     if found is not None:
@@ -70,24 +72,24 @@ def _plain(end: End) -> End:
     return str(mapped or address), end[1]
 
 
-def _asked(peer: End, here: End) -> tuple[int, bool] | None:
-    """As the kernel answers for this very connection. Raises OSError where it does not."""
+def _from_kernel(peer: End, here: End) -> tuple[int, bool] | None:
+    """Ask the kernel about this one connection. Raises OSError if it does not answer."""
     address = ipaddress.ip_address(peer[0])
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     ends = _ENDS.pack(peer[1], here[1], _padded(peer[0]), _padded(here[0]))
-    body = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + ends + _NO_COOKIE
+    body = _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + ends + _NO_COOKIE
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
-        kernel.settimeout(1.0)
+        kernel.settimeout(Timing.current().kernel_reply_s)
         kernel.sendto(_HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST, 1, 0) + body, (0, 0))
-        said = kernel.recv(4096)
-    _, kind, _, _, _ = _HEAD.unpack_from(said)
+        reply = kernel.recv(4096)
+    _, kind, _, _, _ = _HEAD.unpack_from(reply)
     if kind == _ERROR:
-        code = -struct.unpack_from("=i", said, _HEAD.size)[0]
+        code = -struct.unpack_from("=i", reply, _HEAD.size)[0]
         if code == errno.ENOENT:
             return None
         raise OSError(code, os.strerror(code))
-    _, state, _, _, _, _, _, uid, _ = _TOLD.unpack_from(said, _HEAD.size)
-    if said[_HEAD.size + 4 : _HEAD.size + 4 + _ENDS.size] != ends:
+    _, state, _, _, _, _, _, uid, _ = _FOUND.unpack_from(reply, _HEAD.size)
+    if reply[_HEAD.size + 4 : _HEAD.size + 4 + _ENDS.size] != ends:
         return None  # it answered for whoever listens there
     return uid, state == _ESTABLISHED
 
@@ -97,7 +99,7 @@ def _padded(address: str) -> bytes:
 
 
 def _looked_up(peer: End, here: End) -> tuple[int, bool] | None:
-    """As the table of all connections has it."""
+    """Look the connection up in the table of all connections."""
     wanted = [_spelled(peer), _spelled(here)]
     try:
         with _TABLES[ipaddress.ip_address(peer[0]).version].open() as table:
@@ -113,18 +115,18 @@ def _looked_up(peer: End, here: End) -> tuple[int, bool] | None:
     return None
 
 
-def can_be_told() -> bool:
-    """Whether this machine shows it at all: a connection of our own must be found."""
+def can_name_users() -> bool:
+    """Whether this machine shows whose a connection is: tried with a connection of our own."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = listening.getsockname()
-        with socket.create_connection(address, timeout=5) as client:
+        with socket.create_connection(address, timeout=Timing.current().own_connect_s) as client:
             taken, _ = listening.accept()
             with taken:
                 return is_ours(client.getsockname()[:2], address[:2])
 
 
 def _spelled(end: End) -> str:
-    """As the table has it: words of four bytes, each in the order of this machine."""
+    """The end as the table writes it: words of four bytes, each in this machine's byte order."""
     raw = ipaddress.ip_address(end[0]).packed
     words = [int.from_bytes(raw[at : at + 4], sys.byteorder) for at in range(0, len(raw), 4)]
     return "".join(f"{word:08X}" for word in words) + f":{end[1]:04X}"

@@ -50,7 +50,7 @@ class Request:
 
     @property
     def path(self) -> str:
-        """As it was written, without the query."""
+        """The path as the client wrote it, without the query."""
         return self.target.partition("?")[0]
 
     def header(self, name: str) -> str:
@@ -59,7 +59,7 @@ class Request:
 
     @property
     def cookies(self) -> dict[str, str]:
-        """Of two with one name the first counts, as the more specific one is sent first."""
+        """The cookies by name. If a name occurs twice the first counts, because browsers send the more specific one first."""
         found: dict[str, str] = {}
         for pair in self.header("cookie").split(";"):
             name, mark, value = pair.strip().partition("=")

@@ -32,7 +32,7 @@ class Gone(Exception):
 class Connection:
     """A client's connection. `waits`: it is between requests, and may be ended without harm; `lingers`: it has had its answer.
 
-    `stranger`: nobody has found yet that they may look. `uid` is the guard's memory of who is at the other end, once it `asked`.
+    `stranger`: nobody has found yet that they may look. `uid` is the guard's memory of who is at the other end, once that is known (`uid_known`).
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Connection:
         self.waits, self.since_s = True, time.monotonic()
         self.streams = self.lingers = self.stranger = False
         self.uid: int | None = None
-        self.asked = False
+        self.uid_known = False
         self._forget = forget
 
     def send(self, *pieces: bytes) -> None:
-        """All of it, or Gone: for a client that reads nothing for 10 s."""
+        """Send all pieces. Raises Gone if the client reads nothing for too long."""
         deadline_s = time.monotonic() + self._timing.send_s
         try:
             self.socket.settimeout(self._timing.stall_s)
@@ -240,7 +240,7 @@ class Server:
                 request = wire.next(idle_s, self._timing.receive_s)
             except Malformed as problem:
                 connection.waits = False
-                connection.send(*_told(problem).parts())
+                connection.send(*_problem_answer(problem).parts())
                 connection.linger()
                 return
             connection.waits = False
@@ -259,10 +259,10 @@ class Server:
         return lasts
 
 
-def _told(problem: Malformed) -> Answer:
+def _problem_answer(problem: Malformed) -> Answer:
     if wants_json(problem.target):
-        told = responses.Problem(error=str(problem), hint="see /api/openapi.json")
-        return responses.document(told, problem.status)
+        document = responses.Problem(error=str(problem), hint="see /api/openapi.json")
+        return responses.document(document, problem.status)
     return responses.line(f"error: {problem}", problem.status)
 
 
@@ -280,9 +280,9 @@ def listen(host: str, port: int, *, tries: int = PORTS_TRIED) -> tuple[socket.so
         except OSError as error:
             made.close()
             if error.errno != errno.EADDRINUSE:
-                said = error.strerror or str(error)
+                reason = error.strerror or str(error)
                 raise UsageError(
-                    f"cannot listen on {host} port {candidate}: {said.lower()}",
+                    f"cannot listen on {host} port {candidate}: {reason.lower()}",
                     hint="`outlast ui --port 8477` needs no privilege; --host takes an address of this machine",
                 ) from error
             taken.append(candidate)

@@ -112,7 +112,7 @@ class Wrong:
 
 
 def place_of(address: str, uid: int | None) -> str:
-    """Under which name offers are counted: a user of this machine, an address, or the network that one host of IPv6 has."""
+    """The name under which wrong tokens are counted: a user of this machine, an address, or an IPv6 host's network."""
     if uid is not None:
         return f"user {uid}"
     found = ipaddress.ip_address(address.partition("%")[0])

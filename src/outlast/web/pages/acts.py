@@ -154,7 +154,7 @@ def _otherwise(foreseen: Foreseen) -> Safe:
 def _says(view: View, foreseen: Foreseen) -> Safe:
     return tag(
         "ul",
-        [tag("li", icon("right"), tag("span", layout.timed(view, said))) for said in foreseen.says],
+        [tag("li", icon("right"), tag("span", layout.timed(view, sentence))) for sentence in foreseen.says],
         class_="says",
     )
 
@@ -203,7 +203,7 @@ def _fields(foreseen: Foreseen, *, primary: bool) -> Safe:
         _findings(wish) if name == "finding" else _field(wish, name, required=name in foreseen.lacks)
         for name in foreseen.takes
     ]
-    kept = [
+    hidden = [
         tag("input", type="hidden", name=name, value=value)
         for name, value in _given(wish)
         if name not in (*foreseen.takes, "limit_was")
@@ -211,7 +211,7 @@ def _fields(foreseen: Foreseen, *, primary: bool) -> Safe:
     button = tag("button", "See what it will do", class_="button primary" if primary else "button")
     return tag(
         "form",
-        kept,
+        hidden,
         rows,
         tag("div", button, _back(wish) if primary else None, class_="actions"),
         method="get",
@@ -246,8 +246,8 @@ def _field(wish: Wish, name: str, *, required: bool) -> Safe:
             inputmode=numeric,
             **about,
         )
-    told = tag("span", hint, class_="hint", id=f"{id_}-hint") if hint else None
-    return tag("div", tag("label", label, for_=id_), field, told, class_="row")
+    hint_line = tag("span", hint, class_="hint", id=f"{id_}-hint") if hint else None
+    return tag("div", tag("label", label, for_=id_), field, hint_line, class_="row")
 
 
 def _findings(wish: Wish) -> Safe:
@@ -255,8 +255,8 @@ def _findings(wish: Wish) -> Safe:
         tag(
             "label",
             tag("input", type="radio", name="finding", value=value, checked=wish.finding == value, required=True),
-            tag("span", tag("strong", label), tag("span", told, class_="hint")), class_="choice",
+            tag("span", tag("strong", label), tag("span", explanation, class_="hint")), class_="choice",
         )
-        for value, label, told in _FINDINGS
+        for value, label, explanation in _FINDINGS
     ]  # fmt: skip
     return tag("fieldset", tag("legend", "What did you find?"), choices)

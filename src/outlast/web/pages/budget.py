@@ -47,9 +47,9 @@ _HEAD = (
 
 def _state(view: View, row: Row, given: Ledger) -> Safe:
     rows = [_unit_row(unit, given.spent) for unit in given.units if unit.unit != "beats" or unit.limit]
-    told = [at for at in range(len(_HEAD)) if any(each[at] is not None for each in rows)]
-    shown = [[run_parts.nothing() if each[at] is None else each[at] for at in told] for each in rows]
-    head = [_HEAD[at] for at in told]
+    columns = [at for at in range(len(_HEAD)) if any(each[at] is not None for each in rows)]
+    shown = [[run_parts.nothing() if each[at] is None else each[at] for at in columns] for each in rows]
+    head = [_HEAD[at] for at in columns]
     listed = run_parts.table(head, shown, caption="Units of the budget", numbers=range(1, len(head)))
     add = None
     if not view.read_only and row.status not in CLOSED:
@@ -65,9 +65,9 @@ def _warning(view: View, given: Ledger) -> Safe:
     """The notice that it met its limit, or must wrap up, with the command to type."""
     if given.cause == "budget" and given.status != "running":
         line = tag("p", layout.ours(view, f"outlast resume {given.run} {given.more}".rstrip()))
-        told = "Its budget is spent. " if given.more else "There is budget left: resume it. It stopped at: "
+        reason = "Its budget is spent. " if given.more else "There is budget left: resume it. It stopped at: "
         tone: layout.Tone = "bad" if given.more else "warn"
-        return layout.notice(tone, tag("strong", told), formats.clip(given.evidence, 300), line)
+        return layout.notice(tone, tag("strong", reason), formats.clip(given.evidence, 300), line)
     wraps = [run_charts.unit_name(unit.unit).lower() for unit in given.units if unit.wraps_up]
     if wraps:
         return layout.notice(
@@ -79,16 +79,16 @@ def _warning(view: View, given: Ledger) -> Safe:
 def _unit_row(unit: Unit, spent: Spent) -> list[object]:
     """The cells of a unit's row; None where there is nothing to say."""
 
-    def told(amount: int | None) -> str | None:
+    def amount_words(amount: int | None) -> str | None:
         return None if amount is None else formats.amount(unit.unit, amount)
 
     share = f" ({formats.percent(unit.used_pct)})" if unit.used_pct is not None else ""
-    forecast: object = told(unit.forecast)
+    forecast: object = amount_words(unit.forecast)
     if unit.forecast is not None and unit.limit and unit.forecast > unit.limit:
-        forecast = layout.labelled("needs-you", f"{told(unit.forecast)}, above the limit", "warn")
+        forecast = layout.labelled("needs-you", f"{amount_words(unit.forecast)}, above the limit", "warn")
     return [
-        run_charts.unit_name(unit.unit), f"{_spent(unit, spent)}{share}", told(unit.limit) or "no limit", told(unit.left),
-        told(unit.reserved or None), told(unit.kept or None), told(unit.per_hour_now), told(unit.per_hour), forecast,
+        run_charts.unit_name(unit.unit), f"{_spent(unit, spent)}{share}", amount_words(unit.limit) or "no limit", amount_words(unit.left),
+        amount_words(unit.reserved or None), amount_words(unit.ending_reserve or None), amount_words(unit.per_hour_now), amount_words(unit.per_hour), forecast,
         None if unit.lasts_s is None else formats.span(unit.lasts_s),
     ]  # fmt: skip
 
@@ -136,19 +136,19 @@ def _chart_panel(view: View, given: Ledger) -> Safe:
 
 def _course_panel(view: View, given: Ledger) -> Safe:
     """When it was warned, told to wrap up, given more, and saved."""
-    told: list[tuple[datetime, int, str, str, Safe | None]] = [
+    entries: list[tuple[datetime, int, str, str, Safe | None]] = [
         (each.at, each.beat, _level(each.level), each.text, None) for each in given.warnings
     ]
-    told += [(each.at, each.beat, "limit", each.text, None) for each in given.changes]
+    entries += [(each.at, each.beat, "limit", each.text, None) for each in given.changes]
     for save in given.saves:
         link = tag("a", save.commit[:7], href=layout.run_url(given.run, "saves", save.commit), class_="mono")
-        told.append((save.at, save.beat, f"{save.kind} save", save.reason, link))
-    if not told:
+        entries.append((save.at, save.beat, f"{save.kind} save", save.reason, link))
+    if not entries:
         return NOTHING
-    told.sort(key=lambda each: each[0], reverse=True)
+    entries.sort(key=lambda each: each[0], reverse=True)
     rows = [
         [layout.when(view, at), f"{beat:,}", what, join((link, " " if link else None, run_parts.clipped(text, 240)))]
-        for at, beat, what, text, link in told
+        for at, beat, what, text, link in entries
     ]  # fmt: skip
     folded = None
     if len(rows) > COURSE_OPEN:

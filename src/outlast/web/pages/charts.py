@@ -30,12 +30,12 @@ def render(view: View, charts: Charts) -> Safe:
 def _counting(charts: Charts) -> Safe | None:
     if charts.counted_pct >= 100:
         return None
-    told = (
+    sentence = (
         tag("strong", f"Still counting: {charts.counted_pct} %"),
         " of the past is in these charts. The rest comes by itself.",
     )
     bar = tag("progress", value=charts.counted_pct, max=100, aria_label="Counted so far")
-    return layout.notice("go", told, " ", bar)
+    return layout.notice("go", sentence, " ", bar)
 
 
 def _day(text: str) -> str:
@@ -131,13 +131,13 @@ def _hour(text: str) -> str:
 
 
 def _named(series: Sequence[Series]) -> list[Series]:
-    """Those in which there is something, each with a name."""
+    """The series that have any value, each with a name."""
     return [Series(name=each.name or _NAMELESS, values=each.values) for each in series if any(each.values)]
 
 
 def _chart(
     title: str,
-    told: str,
+    description: str,
     steps: Sequence[str],
     series: Sequence[Series],
     amount: bars.Amount,
@@ -150,7 +150,7 @@ def _chart(
     if not any(any(each.values) for each in series):
         return layout.panel(title, layout.empty(nothing), id_=id_, aside=aside)
     total = sum(sum(each.values) for each in series)
-    desc = f"{told}, {steps[0]} to {steps[-1]}; {amount(total)} in all. The numbers are in the table below."
+    desc = f"{description}, {steps[0]} to {steps[-1]}; {amount(total)} in all. The numbers are in the table below."
     return layout.panel(
         title, bars.stacked(title, desc, steps, series, amount), bars.numbers(steps, series, amount, first=first),
         id_=id_, aside=aside,

@@ -24,10 +24,10 @@ def render(view: View, row: Row, given: Context) -> Safe:
             if cut > 0
             else None
         )
-        told = tag("code", given.text[:CHARS_MAX])
+        text = tag("code", given.text[:CHARS_MAX])
         body = (
             tag("p", "The text that the next attempt will read, word for word.", class_="dim"),
-            tag("div", copy, tag("pre", told, tabindex="0", role="region", aria_label="Context"), class_="whole"),
+            tag("div", copy, tag("pre", text, tabindex="0", role="region", aria_label="Context"), class_="whole"),
             more,
         )  # fmt: skip
     aside = f"about {given.tokens:,} tokens, {len(given.text):,} characters"

@@ -33,13 +33,13 @@ def _cut(given: Diff) -> Safe | None:
     if not given.cut:
         return None
     more = given.files_total - len(given.files)
-    told = (
+    note = (
         f"{formats.plural(more, 'more file differs', 'more files differ')} than are shown here. "
         if more
         else "Not all of it is shown here. "
     )
     line = layout.command(f"git diff {given.other[:12]} {given.save[:12]}") if given.other else None
-    return layout.notice("warn", told, line)
+    return layout.notice("warn", note, line)
 
 
 def _head(view: View, row: Row, given: Diff) -> Safe:

@@ -29,9 +29,12 @@ def render(view: View, row: Row, given: Effects) -> Safe:
     doubts = [each for each in given.effects if each.effect.state == "in_doubt"]
     others = [each for each in given.effects if each.effect.state != "in_doubt"]
     if not given.effects:
-        told = "What a run does to the world outside (a push, a payment, a message) is on record here, before and after."
+        explanation = "What a run does to the world outside (a push, a payment, a message) is on record here, before and after."
         return run_parts.page(
-            view, row, "effects", layout.panel("Effects", layout.empty("No effects", told), id_="effects")
+            view,
+            row,
+            "effects",
+            layout.panel("Effects", layout.empty("No effects", explanation), id_="effects"),
         )
     top = NOTHING
     if doubts:
@@ -128,10 +131,10 @@ def _is_local_call(effect: Effect) -> bool:
 
 def _called(shown: EffectShown) -> Safe | None:
     """Its arguments as they are on record."""
-    told = run_parts.pretty(shown.effect.args)
-    cut = len(told) - run_parts.FOLDED_CHARS
+    text = run_parts.pretty(shown.effect.args)
+    cut = len(text) - run_parts.FOLDED_CHARS
     more = tag("p", f"cut here: {cut:,} more characters", class_="dim") if cut > 0 else None
-    return None if told == "null" else join((tag("pre", told[: run_parts.FOLDED_CHARS], class_="pre"), more))
+    return None if text == "null" else join((tag("pre", text[: run_parts.FOLDED_CHARS], class_="pre"), more))
 
 
 def _looks(view: View, shown: EffectShown, name: str) -> Safe:

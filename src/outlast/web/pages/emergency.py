@@ -26,12 +26,12 @@ def render(view: View, found: Emergencies) -> Safe:
 
 def _head(found: Emergencies, cause: str) -> Safe:
     lost = sum(1 for save in found.saves if save.picked_up is None)
-    told = f"{formats.plural(found.total, 'save')} made because something happened"
+    summary = f"{formats.plural(found.total, 'save')} made because something happened"
     if cause:
-        told = f"{formats.plural(found.total, 'save')}, cause: {formats.spell(cause)}"
+        summary = f"{formats.plural(found.total, 'save')}, cause: {formats.spell(cause)}"
     waits = f"; {lost:,} of those below not picked up yet" if lost else ""
     return tag(
-        "div", tag("h1", "Emergency saves"), tag("p", f"{told}{waits}", class_="dim"), class_="verdict"
+        "div", tag("h1", "Emergency saves"), tag("p", f"{summary}{waits}", class_="dim"), class_="verdict"
     )
 
 
@@ -48,11 +48,11 @@ def _causes(view: View, found: Emergencies, cause: str) -> Safe | None:
 
 
 def _cause_link(name: str, chosen: str) -> Safe:
-    said = formats.spell(name) or "not known"
+    label = formats.spell(name) or "not known"
     return tag(
         "a",
         icon(name),
-        said,
+        label,
         href=url("/saves", {"cause": name}),
         aria_current="true" if name == chosen else None,
     )
@@ -102,8 +102,8 @@ def _run(save: Emergency) -> Safe:
 def _why(save: Emergency) -> Safe:
     """The cause by sign and word, and its evidence."""
     known = formats.clip(save.evidence or save.reason, EVIDENCE_CHARS_MAX)
-    said = layout.cause(save.cause) if save.cause else tag("span", formats.spell(save.kind))
-    return tag("div", tag("div", said, class_="strong"), tag("div", known, class_="dim") if known else None)
+    cause = layout.cause(save.cause) if save.cause else tag("span", formats.spell(save.kind))
+    return tag("div", tag("div", cause, class_="strong"), tag("div", known, class_="dim") if known else None)
 
 
 def _work(save: Emergency) -> Safe:
@@ -143,8 +143,8 @@ def _goes_on(view: View, save: Emergency) -> Iterator[object]:
     elif save.status == "running" or view.read_only:
         yield layout.badge(save.status)
     elif save.act in ("settle", "resume"):
-        said = "settle it first" if save.act == "settle" else "resume"
+        label = "settle it first" if save.act == "settle" else "resume"
         named = tag("span", f": {formats.clip(save.task, 60)}", class_="unseen")
-        yield tag("a", said, named, href=next_step.link(save.run, save.act, save.command))
+        yield tag("a", label, named, href=next_step.link(save.run, save.act, save.command))
     else:
         yield layout.badge(save.status)

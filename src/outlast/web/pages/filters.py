@@ -61,7 +61,7 @@ def _headings(ask: Ask, overview: Overview) -> Safe:
 
 
 def _statuses(ask: Ask, overview: Overview) -> Safe | None:
-    """Of each status there is, one chip; none where all runs have the same."""
+    """One chip for each status; nothing if all runs have the same status."""
     there = [count for count in overview.statuses if count.runs or count.name in ask.status]
     if len(there) < 2 and not ask.status:
         return None
@@ -96,8 +96,8 @@ def _toggled(chosen: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 def _form(ask: Ask, overview: Overview) -> Safe:
-    kept = [tag("input", type="hidden", name="what", value=kind) for kind in ask.what]
-    kept += [tag("input", type="hidden", name="status", value=status) for status in ask.status]
+    hidden = [tag("input", type="hidden", name="what", value=kind) for kind in ask.what]
+    hidden += [tag("input", type="hidden", name="status", value=status) for status in ask.status]
     more = (
         tag("summary", "Project, agent, order"),
         _select("project", "Project", "all projects", ask.project, overview.projects),
@@ -106,7 +106,7 @@ def _form(ask: Ask, overview: Overview) -> Safe:
     )  # fmt: skip
     chosen = bool(ask.project or ask.agent or ask.up or not ask.grouped or ask.sort != "needs")
     return tag(
-        "form", kept, _search(ask), tag("details", more, class_="more", open=chosen),
+        "form", hidden, _search(ask), tag("details", more, class_="more", open=chosen),
         tag("button", "Apply", class_="button no-js"),
         method="get", action="/", role="search", id="search-form", class_="bar-form", data_auto=True,
     )  # fmt: skip
@@ -134,8 +134,8 @@ def _select(name: str, label: str, none: str, chosen: str, counts: tuple[Count, 
 
 
 def _option(count: Count, chosen: str) -> Safe:
-    told = f"{formats.clip(count.label or count.name, 40)} ({count.runs:,})"
-    return tag("option", told, value=count.name, selected=count.name == chosen)
+    label = f"{formats.clip(count.label or count.name, 40)} ({count.runs:,})"
+    return tag("option", label, value=count.name, selected=count.name == chosen)
 
 
 def _sort(ask: Ask) -> Safe:

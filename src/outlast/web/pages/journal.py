@@ -23,8 +23,8 @@ def render(view: View, row: Row, given: JournalPage) -> Safe:
 
 
 def _entry(view: View, entry: Entry) -> Safe:
-    told = run_parts.pretty(entry.event)
-    cut = len(told) - JSON_CHARS_MAX
+    text = run_parts.pretty(entry.event)
+    cut = len(text) - JSON_CHARS_MAX
     more = tag("p", f"cut here: {cut:,} more characters", class_="dim") if cut > 0 else None
     head = join((
         tag("span", f"{entry.seq:,}", class_="n"), " ", run_parts.second(view, entry.at), " ",
@@ -35,7 +35,7 @@ def _entry(view: View, entry: Entry) -> Safe:
         tag(
             "details",
             tag("summary", head),
-            tag("pre", told[:JSON_CHARS_MAX], tabindex="0"),
+            tag("pre", text[:JSON_CHARS_MAX], tabindex="0"),
             more,
             id=f"e{entry.seq}",
         ),

@@ -22,10 +22,10 @@ def render(view: View, problem: str) -> Safe:
         tag("div", tag("button", "Open", class_="button primary"), class_="actions"),
         method="post", action="/login", class_="form",
     )  # fmt: skip
-    told = layout.notice("bad", problem) if problem else None
+    notice = layout.notice("bad", problem) if problem else None
     return layout.page(
         view,
         "Token needed",
-        tag("div", tag("h1", "This page needs a token"), told, form, class_="ask panel"),
+        tag("div", tag("h1", "This page needs a token"), notice, form, class_="ask panel"),
         live=False,
     )

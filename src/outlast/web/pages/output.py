@@ -22,10 +22,10 @@ def render(view: View, row: Row, given: Output) -> Safe:
         body = layout.empty("No line was written", "What the agent prints comes here while it runs.")
     else:
         body = _box(view, given)
-    told = None
+    clock_note = None
     if any(line.at and line.moment is None for line in given.lines):
-        told = tag("p", "Times are by the clock of the machine that it ran on.", class_="dim")
-    parts = (_attempts(row, given), layout.ours(view, f"outlast output {row.run} -f"), told, body)
+        clock_note = tag("p", "Times are by the clock of the machine that it ran on.", class_="dim")
+    parts = (_attempts(row, given), layout.ours(view, f"outlast output {row.run} -f"), clock_note, body)
     aside = f"attempt {given.attempt}" if given.attempts else None
     return run_parts.page(view, row, "output", layout.panel("Output", parts, id_="output", aside=aside))
 

@@ -16,7 +16,7 @@ CARDS_MAX = 6
 GOAL_CHARS_MAX = 110
 WHY_CHARS_MAX = 300
 NAME_CHARS_MAX = 40
-ASKED_CHARS_MAX = 80
+WAITING_CHARS_MAX = 80
 PATH_CHARS_MAX = 120
 DEPTH_MAX = 3
 _COLUMNS = ("Status", "Task", "Agent", "Beat", "Activity", "Budget", "Save", "Attempts")
@@ -24,11 +24,11 @@ _COLUMNS = ("Status", "Task", "Agent", "Beat", "Activity", "Budget", "Save", "At
 
 def render(view: View, ask: Ask, overview: Overview) -> Safe:
     """All runs at a glance."""
-    told, _ = verdict(overview)
+    sentence, _ = verdict(overview)
     if not overview.total:
         return layout.page(view, "No runs yet", _verdict(overview), _nothing_yet(view), place="overview")
     return layout.page(
-        view, told, _verdict(overview), _needs(view, overview), filters.render(ask, overview), _fitting(ask, overview),
+        view, sentence, _verdict(overview), _needs(view, overview), filters.render(ask, overview), _fitting(ask, overview),
         _table(view, ask, overview), _pages(ask, overview), place="overview",
     )  # fmt: skip
 
@@ -37,11 +37,11 @@ def render(view: View, ask: Ask, overview: Overview) -> Safe:
 
 
 def _verdict(overview: Overview) -> Safe:
-    told, tone = verdict(overview)
+    sentence, tone = verdict(overview)
     sign = {"bad": "needs-you", "warn": "stuck", "good": "done"}.get(tone, "")
     return tag(
         "div",
-        tag("h1", icon(sign) if sign else None, told, class_=f"t-{tone}", data_said=True),
+        tag("h1", icon(sign) if sign else None, sentence, class_=f"t-{tone}", data_said=True),
         tag("p", _dotted(_sums(overview)), class_="dim"),
         class_="verdict", id="verdict",
     )  # fmt: skip
@@ -93,7 +93,7 @@ def _needs(view: View, overview: Overview) -> Safe:
             Ask(what=("stopped",)),
         ),
     )
-    more = [tag("a", f"{count:,} {told}", href=filters.link(ask)) for count, told, ask in rest if count > 0]
+    more = [tag("a", f"{count:,} {label}", href=filters.link(ask)) for count, label, ask in rest if count > 0]
     return tag(
         "section",
         tag("h2", "What needs you" if needing else "What has stopped", class_="unseen"),
@@ -144,8 +144,8 @@ def _fitting(ask: Ask, overview: Overview) -> Safe | None:
         return None
     spent = overview.spent
     amounts = f": {formats.short(spent.tokens)} tokens, {formats.cost(spent)}" if spent.tokens else ""
-    told = f"{formats.plural(overview.found, 'run fits', 'runs fit')} of {overview.total:,}{amounts}"
-    return tag("p", told, class_="dim", id="fitting")
+    sentence = f"{formats.plural(overview.found, 'run fits', 'runs fit')} of {overview.total:,}{amounts}"
+    return tag("p", sentence, class_="dim", id="fitting")
 
 
 def _table(view: View, ask: Ask, overview: Overview) -> Safe:
@@ -197,14 +197,14 @@ def _group(row: Row, runs: int) -> Safe:
         if row.project != row.project_name
         else None
     )
-    told = tag("span", formats.plural(runs, "run"), class_="dim") if runs else None
+    count = tag("span", formats.plural(runs, "run"), class_="dim") if runs else None
     return tag(
         "tr",
         tag(
             "th",
             formats.clip(row.project_name, 60),
             " ",
-            told,
+            count,
             " ",
             path,
             colspan=len(_COLUMNS),
@@ -240,8 +240,8 @@ def _none() -> Safe:
 
 
 def _under_status(row: Row) -> object:
-    if asked := request_words.told(row.pending, row.asks):
-        return formats.clip("; ".join(asked), ASKED_CHARS_MAX)
+    if waiting := request_words.pending_clauses(row.pending, row.asks):
+        return formats.clip("; ".join(waiting), WAITING_CHARS_MAX)
     if row.in_doubt:
         count = formats.plural(row.in_doubt, "effect")
         return count if row.standing in ("in_doubt", "unsettled") else f"{count} in doubt"
@@ -251,8 +251,8 @@ def _under_status(row: Row) -> object:
 def _task(row: Row, depth: int, *, with_project: bool) -> tuple[object, ...]:
     link = tag("a", formats.clip(row.task, 60), href=run_url(row.run), class_="task", data_row=True)
     doing = next_step.why(row) if row.what in ("needs you", "stopped") else row.step or row.stage
-    told = (row.project_name if with_project else "", doing, row.goal)
-    second = " · ".join(formats.clip(each, GOAL_CHARS_MAX) for each in told if each) or row.run
+    texts = (row.project_name if with_project else "", doing, row.goal)
+    second = " · ".join(formats.clip(each, GOAL_CHARS_MAX) for each in texts if each) or row.run
     return (
         tag("div", icon("child") if depth else None, link, class_="line"),
         tag("div", second, class_="line dim"),

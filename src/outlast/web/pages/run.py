@@ -18,7 +18,7 @@ from outlast.web.html.layout import View
 STEPS_DONE_SHOWN = 12
 STEPS_TO_DO_SHOWN = 15
 STEPS_BELOW_SHOWN = 3
-TOLD_OPEN, TOLD_MAX = 20, 60
+LINES_OPEN, LINES_MAX = 20, 60
 GOAL_CHARS, GOAL_CHARS_MAX = 1_200, 8_000
 RULES_SHOWN, CHILDREN_SHOWN, MEMORY_SHOWN, DOUBTS_SHOWN = 20, 20, 20, 5
 BEATS_SHOWN = 20
@@ -67,11 +67,11 @@ def _needs(view: View, page: RunPage) -> Safe:
         parts.append(tag("p", f"It has stopped; {RESTARTED_BY.replace('`', '')}."))
     if page.waits:
         parts.append(tag("p", "It waits ", page.waits, "."))
-    for asked in page.shown.pending:
-        [told] = request_words.told([asked])
-        says = f"{told[0].upper()}{told[1:]}"
+    for request in page.shown.pending:
+        [clause] = request_words.pending_clauses([request])
+        says = f"{clause[0].upper()}{clause[1:]}"
         when = request_words.taken_in(row.status)
-        parts.append(tag("p", says, " ", layout.ago(view, asked.at), f"; {when}."))
+        parts.append(tag("p", says, " ", layout.ago(view, request.at), f"; {when}."))
     if page.shown.asks:
         grant = layout.ours(view, f"outlast budget {row.run} {page.shown.asks}")
         parts.append(tag("p", "Its agent asks for more budget. To grant it: ", grant))
@@ -94,7 +94,7 @@ def _needs(view: View, page: RunPage) -> Safe:
 
 
 def _quiet(row: Row) -> Safe:
-    """Of one that lives and does nothing: for how long, where to look, and what helps."""
+    """For a run that lives and does nothing: how long, where to look, and what helps."""
     output = tag("a", "its output", href=layout.run_url(row.run, "output"))
     age = formats.about(row.quiet_s)
     if row.quiet == "idle":
@@ -104,7 +104,7 @@ def _quiet(row: Row) -> Safe:
 
 
 def _wakes(view: View, row: Row, until: datetime) -> tuple[object, ...]:
-    """Says who starts it when its time has come: the service does by itself; a program of somebody's own only they start."""
+    """Say who starts a waiting run when its time has come: the service, or its owner if it is their own program."""
     if until > view.now:
         waits = ("It waits until ", layout.when(view, until), " (", layout.ago(view, until), "). ")
         if row.own_program:
@@ -159,16 +159,16 @@ def _timeline_panel(view: View, row: Row, timeline: Timeline) -> Safe:
     if not timeline.attempts and not timeline.beats and not timeline.moments:
         nothing = layout.empty("Nothing has happened yet", "It waits for its first attempt.")
         return layout.panel("Timeline", nothing, id_="timeline")
-    told = _told(view, row, timeline)
-    lines = [tag("li", each, id=id_) for _, id_, each in told[:TOLD_MAX]]
-    shown, rest = lines[:TOLD_OPEN], lines[TOLD_OPEN:]
+    entries = _history(view, row, timeline)
+    lines = [tag("li", each, id=id_) for _, id_, each in entries[:LINES_MAX]]
+    shown, rest = lines[:LINES_OPEN], lines[LINES_OPEN:]
     folded = None
     if rest:
         all_of_it = tag("a", "the journal", href=layout.run_url(row.run, "journal"))
         folded = tag(
             "details", tag("summary", f"{len(rest):,} earlier"),
-            tag("ol", rest, class_="told", reversed=True, start=max(1, len(told) - TOLD_OPEN)),
-            tag("p", "Everything is in ", all_of_it, ".") if len(told) > TOLD_MAX or _is_cut(timeline) else None,
+            tag("ol", rest, class_="told", reversed=True, start=max(1, len(entries) - LINES_OPEN)),
+            tag("p", "Everything is in ", all_of_it, ".") if len(entries) > LINES_MAX or _is_cut(timeline) else None,
             id="told-earlier", class_="fold",
         )  # fmt: skip
     drawn = run_charts.timeline(timeline, row.status, view.zone, row.plan_total)
@@ -176,7 +176,7 @@ def _timeline_panel(view: View, row: Row, timeline: Timeline) -> Safe:
     lasted = formats.span((timeline.until - timeline.since).total_seconds())
     return layout.panel(
         "Timeline", drawn, tag("h3", "The same in words, newest first"),
-        tag("ol", shown, class_="told", reversed=True, start=len(told)), folded,
+        tag("ol", shown, class_="told", reversed=True, start=len(entries)), folded,
         id_="timeline", aside=f"{attempts} over {lasted}",
     )  # fmt: skip
 
@@ -186,7 +186,7 @@ def _is_cut(timeline: Timeline) -> bool:
     return timeline.attempts_total + timeline.moments_total > listed
 
 
-def _told(view: View, row: Row, timeline: Timeline) -> list[tuple[datetime, str, Safe]]:
+def _history(view: View, row: Row, timeline: Timeline) -> list[tuple[datetime, str, Safe]]:
     """Starts and ends of attempts and all moments, newest first, each with a name of its own."""
     found: list[tuple[datetime, str, Safe]] = []
     attempts = run_charts.lived(timeline, row.status)
@@ -198,8 +198,8 @@ def _told(view: View, row: Row, timeline: Timeline) -> list[tuple[datetime, str,
         if lived.shape != "dot":
             code = f", exit code {attempt.exit_code}" if attempt.exit_code else ""
             ends = f"attempt {lived.number} ends after {run_charts.lasted(lived)}: {lived.word}{code}"
-            told = _line(view, lived.until, lived.shape, lived.tone, ends, lived.evidence)
-            found.append((lived.until, f"attempt-{lived.number}-ends", told))
+            line = _line(view, lived.until, lived.shape, lived.tone, ends, lived.evidence)
+            found.append((lived.until, f"attempt-{lived.number}-ends", line))
     for moment in timeline.moments:
         shape, tone, _ = run_charts.moment_look(moment.kind)
         word, text = run_charts.moment_words(moment)
@@ -232,8 +232,8 @@ def _diff_link(row: Row, commit: str) -> Safe:
 
 def _plan_panel(shown: Shown, *, lives: bool) -> Safe:
     if shown.plan is None:
-        told = "This run has no list of steps: it goes on until its goal is reached."
-        return layout.panel("Plan", tag("p", told, class_="dim"), id_="plan")
+        note = "This run has no list of steps: it goes on until its goal is reached."
+        return layout.panel("Plan", tag("p", note, class_="dim"), id_="plan")
     total = shown.plan_total or 0
     return layout.panel(
         "Plan", _steps(shown.plan, "plan", lives=lives), id_="plan",
@@ -271,7 +271,7 @@ def _steps(steps: Sequence[PlanStep], id_: str, *, lives: bool) -> Safe:
 
 
 def _counted(steps: list[PlanStep], most: int, *, newest: bool) -> tuple[list[PlanStep], int]:
-    """Those that are shown, and how many others there are; some of these were counted for us already."""
+    """The steps to show, and how many others there are. Some steps stand for several that were counted before."""
     named = [step for step in steps if not _OTHERS.fullmatch(step.name)]
     others = sum(int(found[1].replace(",", "")) for step in steps if (found := _OTHERS.fullmatch(step.name)))
     shown = named[-most:] if newest else named[:most]

@@ -22,8 +22,8 @@ def render(view: View, row: Row, given: Saves) -> Safe:
     if given.problem:
         body: object = layout.notice("warn", tag("strong", "The saves cannot be read here. "), given.problem)
     elif not given.saves:
-        told = "A save is made at a beat's end where files changed, and whenever something stops the run."
-        body = layout.empty("No saves yet", told)
+        note = "A save is made at a beat's end where files changed, and whenever something stops the run."
+        body = layout.empty("No saves yet", note)
     else:
         body = (
             tag("ol", [_save(view, row, each) for each in given.saves], class_="saves"),

@@ -32,5 +32,5 @@ def put(place: repo.Repo, reader: ObjectReader, task: str, save: Save) -> str:
 
 
 def _is_checked_out(place: repo.Repo, ref: str) -> bool:
-    told = command.run(["worktree", "list", "--porcelain", "-z"], git_dir=place.common_dir)
-    return f"branch {ref}".encode() in told.split(b"\0")
+    listing = command.run(["worktree", "list", "--porcelain", "-z"], git_dir=place.common_dir)
+    return f"branch {ref}".encode() in listing.split(b"\0")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from outlast.workspace import leftovers, rules
+from outlast.workspace import leftovers, nowhere, rules
 from outlast.workspace.capture import stat_cache
 from outlast.workspace.capture.private_index import Look, PrivateIndex
 from outlast.workspace.capture.special.permissions import Modes
@@ -18,7 +18,7 @@ from outlast.workspace.git.packs import Moving, PackWriter, Unreadable
 from outlast.workspace.git.trees import TreeEditor
 from outlast.workspace.secret_texts import HEAD_BYTES
 from outlast.workspace.timing import Timing
-from outlast.workspace.types import LeftOut, text
+from outlast.workspace.types import LeftOut, Module, text
 
 TRIES = 3
 SECRET_BYTES_MAX = 64 << 20  # a larger secret is only listed
@@ -49,7 +49,7 @@ class Deadline:
 class FoundKey(NamedTuple):
     """A file that turned out to hold a key when it was read, and whether the private index has it."""
 
-    told: os.stat_result
+    file_stat: os.stat_result
     kind: str
     in_base: bool | None
 
@@ -60,12 +60,16 @@ class Findings:
     modes: Modes  # set when the tree that the save begins with is known
 
     def __init__(self) -> None:
+        self.since = stat_cache.now()  # nothing was read before
+        self.ages = stat_cache.FileAges(stat_cache.Memo())  # until what was remembered is known
         self.left_out: list[LeftOut] = []
         self.secrets: dict[bytes, os.stat_result] = {}
         self.kinds: dict[bytes, str] = {}  # of those secrets that their content gave away
         self.changed: list[bytes] = []
         self.missed: list[bytes] = []  # changed without a hint
+        self.modules: list[Module] | None = None  # submodules, if everything was looked at
         self.room = (0, 0)
+        self.digest_bytes = 0
         self.taken = 0
         self.removed = 0
 
@@ -197,33 +201,33 @@ class Reader:
 
     def _wanted(self, others: list[bytes], forced: set[bytes]) -> list[bytes]:
         """Untracked files, without secrets and without what is too big; those are listed."""
-        told = {path: told for path in others if (told := self._lstat(path)) is not None}
-        refused = self._refused(told, forced)
-        sizes = {path: told[path].st_size for path in told if path not in refused and path not in forced}
+        stats = {path: file_stat for path in others if (file_stat := self._lstat(path)) is not None}
+        refused = self._refused(stats, forced)
+        sizes = {path: stats[path].st_size for path in stats if path not in refused and path not in forced}
         self._findings.room = self._findings.room if self._prefix else rules.room(sizes, self._limits)
         for folder, (count, size) in rules.over_budget(sizes, self._limits).items():
             inside = [path for path in sizes if path.startswith(folder + b"/")]
             self._findings.leave(
-                self._prefix + folder + b"/", f"{count:,} untracked files", size, self._listing(inside, told)
+                self._prefix + folder + b"/", f"{count:,} untracked files", size, self._listing(inside, stats)
             )
             refused.update(inside)
-        return [path for path in told if path not in refused]
+        return [path for path in stats if path not in refused]
 
     def _unrefused(self, paths: Iterable[bytes], forced: set[bytes]) -> list[bytes]:
         """Files that may be untracked, without those that are refused individually."""
-        told = {path: told for path in paths if (told := self._lstat(path)) is not None}
-        refused = self._refused(told, forced)
+        stats = {path: file_stat for path in paths if (file_stat := self._lstat(path)) is not None}
+        refused = self._refused(stats, forced)
         return [path for path in paths if path not in refused]
 
-    def _refused(self, told: dict[bytes, os.stat_result], forced: set[bytes]) -> set[bytes]:
+    def _refused(self, stats: dict[bytes, os.stat_result], forced: set[bytes]) -> set[bytes]:
         """Secrets and files that are too big, unless the user's index has them: those are added to `forced`."""
-        suspects = [path for path in told if path not in forced and self._is_suspect(path, told[path])]
+        suspects = [path for path in stats if path not in forced and self._is_suspect(path, stats[path])]
         forced |= self._tracked(suspects) if suspects else set()
-        return {path for path in suspects if path not in forced and self._refuse(path, told[path])}
+        return {path for path in suspects if path not in forced and self._refuse(path, stats[path])}
 
-    def _is_suspect(self, path: bytes, told: os.stat_result) -> bool:
+    def _is_suspect(self, path: bytes, file_stat: os.stat_result) -> bool:
         return (
-            told.st_size > self._limits.file_bytes
+            file_stat.st_size > self._limits.file_bytes
             or self._secret_files.has_secret_name(self._prefix + path)
             or leftovers.is_temporary_name(path)
         )
@@ -234,17 +238,17 @@ class Reader:
         git_dir = repo.own if repo.shadow else repo.git_dir
         if git_dir is None:
             return set()
-        told: set[bytes] = set()
+        tracked: set[bytes] = set()
         for start in range(0, len(paths), 500):
             some = [os.fsdecode(path) for path in paths[start : start + 500]]
-            said = command.run(
+            output = command.run(
                 ["--literal-pathspecs", "ls-files", "-z", "--", *some],
                 git_dir=git_dir,
                 work_tree=repo.folder,
                 ok=(0, 128),
             )
-            told.update(command.names(said))
-        return told.intersection(paths)
+            tracked.update(command.names(output))
+        return tracked.intersection(paths)
 
     def _sort_keys(self) -> None:
         """Files that hold a key: those that the user's index has are saved all the same, the others are kept apart."""
@@ -256,35 +260,40 @@ class Reader:
                 self._file(path, key.in_base)
                 continue
             self._drop(path)
-            if self._keep_apart(path, key.told):
+            if self._keep_apart(path, key.file_stat):
                 self._findings.kinds[self._prefix + path] = key.kind
 
-    def _refuse(self, path: bytes, told: os.stat_result) -> bool:
-        place, size = self._prefix + path, told.st_size
+    def _refuse(self, path: bytes, file_stat: os.stat_result) -> bool:
+        place, size = self._prefix + path, file_stat.st_size
         is_big = size > self._limits.file_bytes
         if leftovers.is_temporary_name(path):
             self._findings.leave(place, "unfinished, left by outlast", size)
         elif is_big and self._secret_files.kind_of(self._root + path, place, HEAD_BYTES) is None:
-            self._findings.leave(place, "big", size, self._digest(path, told))
+            self._findings.leave(place, "big", size, self._digest(path, file_stat))
         else:
-            self._keep_apart(path, told)
+            self._keep_apart(path, file_stat)
         return True
 
-    def _keep_apart(self, path: bytes, told: os.stat_result) -> bool:
+    def _keep_apart(self, path: bytes, file_stat: os.stat_result) -> bool:
         """Whether a secret is stored separately; it may be too big."""
-        place, size = self._prefix + path, told.st_size
+        place, size = self._prefix + path, file_stat.st_size
         if size > max(SECRET_BYTES_MAX, self._limits.file_bytes):
             self._findings.leave(place, "secret, too big to be kept apart", size)
             return False
-        self._findings.secrets[place] = told
+        self._findings.secrets[place] = file_stat
         self._findings.modes.see(place)
         return True
 
-    def _digest(self, path: bytes, told: os.stat_result) -> str:
-        """The digest of a file that is not saved, read once while it does not change."""
+    def _digest(self, path: bytes, file_stat: os.stat_result) -> str:
+        """The digest of a file that is not saved, read once while it does not change; empty if that were too long."""
         known = self._digests.get(self._prefix + path)
-        if known is not None and (known.size, known.mtime_ns) == (told.st_size, told.st_mtime_ns):
+        stamp = file_stat.st_size, file_stat.st_mtime_ns, file_stat.st_ctime_ns
+        if known is not None and (known.size, known.mtime_ns, known.ctime_ns) == stamp:
             return known.digest
+        if self._findings.digest_bytes + file_stat.st_size > self._limits.digest_bytes:
+            self._digests[self._prefix + path] = stat_cache.BigFileDigest(*stamp, "")
+            return ""
+        self._findings.digest_bytes += file_stat.st_size
         digest = hashlib.blake2b(digest_size=16)
         try:
             with open(self._root + path, "rb", buffering=0) as file:
@@ -295,72 +304,75 @@ class Reader:
         except OSError:
             return ""
         found = digest.hexdigest()
-        self._digests[self._prefix + path] = stat_cache.BigFileDigest(told.st_size, told.st_mtime_ns, found)
+        self._digests[self._prefix + path] = stat_cache.BigFileDigest(*stamp, found)
         return found
 
-    def _listing(self, paths: list[bytes], told: dict[bytes, os.stat_result]) -> str:
+    def _listing(self, paths: list[bytes], stats: dict[bytes, os.stat_result]) -> str:
         """One digest of the names, sizes and times in a whole folder."""
-        lines = [b"%b %d %d\n" % (path, told[path].st_size, told[path].st_mtime_ns) for path in sorted(paths)]
+        found = [(path, stats[path]) for path in sorted(paths)]
+        lines = [
+            b"%b %d %d %d\n" % (path, each.st_size, each.st_mtime_ns, each.st_ctime_ns)
+            for path, each in found
+        ]
         return hashlib.blake2b(b"".join(lines), digest_size=16).hexdigest()
 
     # -- one file ------------------------------------------------------------------------------------------------
 
     def _lstat(self, path: bytes) -> os.stat_result | None:
         try:
-            return os.lstat(self._root + path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            return nowhere.lstat(self._root + path)
         except OSError as error:
             self._findings.leave(self._prefix + path, error.strerror or "unreadable")
             return None
 
     def _file(self, path: bytes, in_base: bool | None) -> None:
-        told = self._lstat(path)
-        if told is None:
+        file_stat = self._lstat(path)
+        if file_stat is None:
             self._remove(path, in_base)
             return
-        if stat.S_ISDIR(told.st_mode):  # a folder in place of a file: its files are reported by themselves
+        if stat.S_ISDIR(file_stat.st_mode):  # now a folder: its files are reported by themselves
             self._remove(path, in_base)
             return
         known = self._area.entries.get(path)
-        if known is not None and known.fits(told):
+        if known is not None and known.fits(file_stat):
             return
-        if not stat.S_ISREG(told.st_mode) and not stat.S_ISLNK(told.st_mode):
+        if not stat.S_ISREG(file_stat.st_mode) and not stat.S_ISLNK(file_stat.st_mode):
             self._findings.leave(self._prefix + path, "no regular file")
             return
         if self._deadline.passed():
-            self._findings.leave(self._prefix + path, "no time", told.st_size)
+            self._findings.leave(self._prefix + path, "no time", file_stat.st_size)
             return
-        self._read(path, told, in_base)
+        self._read(path, file_stat, in_base)
 
-    def _read(self, path: bytes, told: os.stat_result | None, in_base: bool | None) -> None:
+    def _read(self, path: bytes, file_stat: os.stat_result | None, in_base: bool | None) -> None:
         size = 0
         for _ in range(TRIES):
-            if told is None or stat.S_ISDIR(told.st_mode):
+            if file_stat is None or stat.S_ISDIR(file_stat.st_mode):
                 self._remove(path, in_base)
                 return
-            read_at_ns, size = time.time_ns(), told.st_size
+            at, size = stat_cache.moment(), file_stat.st_size
             try:
-                oid = self._oid(path, told)
+                oid = self._oid(path, file_stat)
             except (Moving, FileNotFoundError):
-                told = self._lstat(path)
+                file_stat = self._lstat(path)
                 continue
             except KeyFound as key:
-                self._keys[path] = FoundKey(told, key.kind, in_base)
+                self._keys[path] = FoundKey(file_stat, key.kind, in_base)
                 return
             except Unreadable as error:
-                self._findings.leave(self._prefix + path, str(error), told.st_size)
+                self._findings.leave(self._prefix + path, str(error), file_stat.st_size)
                 return
-            self._put(path, stat_cache.known_file(told, oid, read_at_ns, in_base))
-            self._findings.modes.note(self._prefix + path, told)
+            before = self._area.entries.get(path)
+            self._put(path, self._findings.ages.known_file(file_stat, oid, at, in_base, before))
+            self._findings.modes.note(self._prefix + path, file_stat)
             return
         self._findings.leave(self._prefix + path, "moving", size)
 
-    def _oid(self, path: bytes, told: os.stat_result) -> str:
-        if stat.S_ISLNK(told.st_mode):
+    def _oid(self, path: bytes, file_stat: os.stat_result) -> str:
+        if stat.S_ISLNK(file_stat.st_mode):
             return self._pack.add("blob", os.readlink(self._root + path))
         look = self._secret_files.look_at(self._prefix + path) if path not in self._forced else None
-        return self._pack.add_file(self._root + path, expect=told, look=look)
+        return self._pack.add_file(self._root + path, expect=file_stat, look=look)
 
     def _put(self, path: bytes, known: stat_cache.KnownFile) -> None:
         self._area.gone.discard(path)

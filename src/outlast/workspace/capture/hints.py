@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from outlast.workspace import rules
+from outlast.workspace import nowhere, rules
 from outlast.workspace.capture import stat_cache
 from outlast.workspace.capture.private_index import PrivateIndex
 from outlast.workspace.git.objects import TREE
@@ -123,15 +123,23 @@ def find(
     return _Finder(root, base, editor, frozenset(memory.forced)).find(paths)
 
 
+def young_files(memory: stat_cache.Memo) -> list[bytes]:
+    """The files that are read again although nothing hints at them. NotEnough if one is in a nested repository."""
+    for key, area in memory.areas.items():
+        if key and area.young():
+            raise NotEnough(f"{os.fsdecode(key)} changed just before the last save")
+    return memory.areas[b""].young()
+
+
 def room_taken(
     named: HintedFiles, room: tuple[int, int], editor: TreeEditor, memory: stat_cache.Memo
 ) -> tuple[int, int]:
     """How much of the room for untracked files these files use, as negative numbers. NotEnough if they use too much."""
     entries = memory.areas[b""].entries
-    new = [told.st_size for path, told in named.there.items() if editor.get(path) is None]
+    new = [file_stat.st_size for path, file_stat in named.there.items() if editor.get(path) is None]
     grown = [
-        told.st_size - known.size
-        for path, told in named.there.items()
+        file_stat.st_size - known.size
+        for path, file_stat in named.there.items()
         if (known := entries.get(path)) is not None and not known.in_base
     ]
     files, size = len(new), sum(new) + sum(more for more in grown if more > 0)
@@ -142,7 +150,7 @@ def room_taken(
 
 def is_lasting(why: str) -> bool:
     """Whether a file left out for this reason is left out again unless a hint names it."""
-    return why in _LASTING or rules.kind_kept_apart(why) is not None
+    return why in _LASTING or rules.apart_kind(why) is not None
 
 
 def left_out_again(
@@ -160,7 +168,7 @@ def left_out_again(
             lasting.append(left)
             continue
         with contextlib.suppress(OSError):
-            secrets[path] = os.lstat(root + path), rules.kind_kept_apart(left.why) or ""
+            secrets[path] = os.lstat(root + path), rules.apart_kind(left.why) or ""
     return lasting, secrets
 
 
@@ -183,35 +191,35 @@ class _Finder:
                     following += self._sort(path, unknown)
             if len(self._found.seen) > FILES_MAX:
                 raise NotEnough(f"hints name more than {FILES_MAX:,} files")
-            asked = [path for path in unknown if path not in self._forced]
-            ignored = self._base.ignored(asked) if asked else set()
-            for path, told in unknown.items():
+            unforced = [path for path in unknown if path not in self._forced]
+            ignored = self._base.ignored(unforced) if unforced else set()
+            for path, file_stat in unknown.items():
                 if path in ignored:
                     continue
-                if stat.S_ISDIR(told.st_mode):
+                if stat.S_ISDIR(file_stat.st_mode):
                     following += self._children(path)
                 else:
-                    self._found.there[path] = told
+                    self._found.there[path] = file_stat
             level = following
         return self._found
 
     def _sort(self, path: bytes, unknown: dict[bytes, os.stat_result]) -> list[bytes]:
         """Sort a path into the result; return what must be looked at because of it."""
-        told, entry = self._lstat(path), self._editor.get(path)
-        is_folder = told is not None and stat.S_ISDIR(told.st_mode)
+        file_stat, entry = self._lstat(path), self._editor.get(path)
+        is_folder = file_stat is not None and stat.S_ISDIR(file_stat.st_mode)
         if entry is not None and entry.mode == TREE:
             below = [file for file, _ in self._editor.walk(path)]
             if is_folder:
                 return [*below, *self._children(path)]
             self._found.gone += below
             entry = None
-        elif entry is not None and (told is None or is_folder):
+        elif entry is not None and (file_stat is None or is_folder):
             self._found.gone.append(path)
             entry = None
-        if told is not None and entry is not None:
-            self._found.there[path] = told
-        elif told is not None and stat.S_IFMT(told.st_mode) in _SAVED:
-            unknown[path] = told  # the others are pipes and sockets, which a look does not see either
+        if file_stat is not None and entry is not None:
+            self._found.there[path] = file_stat
+        elif file_stat is not None and stat.S_IFMT(file_stat.st_mode) in _SAVED:
+            unknown[path] = file_stat  # the others are pipes and sockets, which a look does not see either
         return []
 
     def _children(self, folder: bytes) -> list[bytes]:
@@ -228,9 +236,7 @@ class _Finder:
         if not self._is_folder(path.rpartition(b"/")[0]):
             return None
         try:
-            return os.lstat(self._root + path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            return nowhere.lstat(self._root + path)
         except OSError as error:
             raise NotEnough(f"{os.fsdecode(path)}: {error.strerror}") from error
 

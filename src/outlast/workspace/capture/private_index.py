@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from outlast.workspace.git import command
 from outlast.workspace.git.git_dir import git_dir_form, make_git_dir, quoted
 from outlast.workspace.git.trees import TreeEditor
 from outlast.workspace.repo import Repo, excludes_file
+from outlast.workspace.timing import Timing
 
 _CONVERSIONS = ("text", "crlf", "eol", "ident", "filter", "working-tree-encoding")
 _CLOSED = re.compile(rb"^warning: could not open directory '(.*)/': ", re.MULTILINE)
@@ -48,6 +50,8 @@ class PrivateIndex:
         self.repo = repo
         self.git_dir = private / "look.git"
         self.index = self.git_dir / "index"
+        self._doubted = self.git_dir / "index.doubted"  # when the index was written, until it is trusted
+        self._doubt_ns = int(Timing.current().one_write_s * 1e9)
         self._own_rule = self._rule_against_own(private)
         self._excludes: object = None
         self._ignore_words: list[str] = []
@@ -98,6 +102,7 @@ class PrivateIndex:
     def look(self, timeout_s: float | None = None) -> Look:
         """Run two gits at once: one compares known files, one walks for unknown ones."""
         self._copy_excludes()
+        began_ns = time.time_ns()
         with (
             self._start(["ls-files", "-o", "-z", "--exclude-standard"]) as walking,
             self._start(
@@ -105,20 +110,39 @@ class PrivateIndex:
             ) as comparing,
         ):
             changed, gone = _compared(comparing.result(timeout_s))
+            self._trust(began_ns)
             found = command.names(walking.result(timeout_s))
         nested = [name.rstrip(b"/") for name in found if name.endswith(b"/")]
         others = [name for name in found if not name.endswith(b"/")] if nested else found
-        closed, too_deep = _CLOSED.findall(walking.said), _TOO_LONG.findall(walking.said)
+        closed, too_deep = _CLOSED.findall(walking.messages), _TOO_LONG.findall(walking.messages)
         return Look(changed, gone, others, nested, closed, too_deep)
+
+    def _distrust(self, index: Path) -> None:
+        """Make git compare the content of files that changed just before their stat data was taken into the index.
+
+        They may be in the middle of a write. Git does so for files as young as the index: so it is made to look older.
+        """
+        now_ns = time.time_ns()
+        older_ns = min(index.stat().st_mtime_ns, now_ns - self._doubt_ns)
+        self._doubted.write_text(str(now_ns))
+        os.utime(index, ns=(older_ns, older_ns))
+
+    def _trust(self, looked_ns: int) -> None:
+        """The end of that, once a look that began late enough compared them."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            written_ns = int(self._doubted.read_text())
+            if abs(looked_ns - written_ns) >= self._doubt_ns:
+                os.utime(self.index, ns=(written_ns, written_ns))
+                self._doubted.unlink()
 
     def ignored(self, paths: list[bytes], work_tree: Path | None = None) -> set[bytes]:
         """The paths that git ignores, here or in a folder with other ignore files."""
         self._copy_excludes()
-        said = command.run(
+        output = command.run(
             ["check-ignore", "-z", "--stdin", "--no-index"], stdin=command.listed(paths), ok=(0, 1),
             git_dir=self.git_dir, work_tree=work_tree or self.repo.folder, options=self._ignore_words,
         )  # fmt: skip
-        return set(command.names(said))
+        return set(command.names(output))
 
     def matches_user_index(self, saved: TreeEditor) -> bool:
         """Whether the files are what the user's own index says. `saved` are the files that the save has.
@@ -142,8 +166,8 @@ class PrivateIndex:
                 return False
             lines = [line for line in command.names(flagged.result()) if not line.startswith(b"H")]
         for line in lines:
-            told, _, path = line.partition(b"\t")
-            tag, mode, oid, _ = told.split()
+            entry, _, path = line.partition(b"\t")
+            tag, mode, oid, _ = entry.split()
             found = saved.get(path)
             if found != (int(mode, 8), oid.decode()) and not (found is None and tag in b"Ss"):
                 return False
@@ -168,8 +192,8 @@ class PrivateIndex:
     def _copy_excludes(self) -> None:
         """Copy the ignore rules of the user's repository that are not in the worktree, when they changed."""
         config, exclude = (self.repo.common_dir / name for name in ("config", "info/exclude"))
-        told = (_stamp(config), _stamp(exclude))
-        if self._excludes == told:
+        stamps = (_stamp(config), _stamp(exclude))
+        if self._excludes == stamps:
             return
         rules = exclude.read_bytes() if not self.repo.shadow and exclude.is_file() else b""
         rules += self._own_rule
@@ -179,7 +203,7 @@ class PrivateIndex:
         new.replace(place)
         ignore_file = excludes_file(self.repo)
         self._ignore_words = ["-c", f"core.excludesFile={ignore_file}"] if ignore_file else []
-        self._excludes = told
+        self._excludes = stamps
 
     def _start(self, words: list[str], variables: dict[str, str] | None = None) -> command.Running:
         return command.Running(
@@ -221,6 +245,7 @@ class PrivateIndex:
                 stdin=command.listed([*doubtful, *dropped]),
             )
         self._run(["update-index", "-q", "--refresh"], ok=(0, 1))
+        self._distrust(self.index)
         return doubtful
 
     def _copy_index(self, to: Path) -> None:
@@ -238,8 +263,8 @@ class PrivateIndex:
         plain: dict[bytes, tuple[bytes, bytes]] = {}
         listed = self._run(["ls-files", "-z", "-s", "-v", "--debug"])
         attributes = False
-        for told, path, size in _debugged(listed):
-            tag, mode, oid, stage = told.split()
+        for entry, path, size in _debugged(listed):
+            tag, mode, oid, stage = entry.split()
             attributes |= path == b".gitattributes" or path.endswith(b"/.gitattributes")
             if mode == b"160000":
                 dropped.append(path)
@@ -258,11 +283,11 @@ class PrivateIndex:
             return list(plain)
         if not attributes and not _has_attributes(self.repo):
             return self._unequal(plain)
-        said = command.run(
+        output = command.run(
             ["check-attr", "-z", "--stdin", *_CONVERSIONS],
             git_dir=self.repo.git_dir, work_tree=self.repo.folder, stdin=command.listed(list(plain)),
         )  # fmt: skip
-        fields = command.names(said)
+        fields = command.names(output)
         found = zip(fields[::3], fields[2::3], strict=True)
         return [
             *self._unequal(plain),
@@ -274,9 +299,9 @@ class PrivateIndex:
 
         Git converted them by rules that are gone, or lost the object. Either way only the disk has the bytes.
         """
-        asked = b"".join([oid + b"\n" for oid, _ in plain.values()])
+        stdin = b"".join([oid + b"\n" for oid, _ in plain.values()])
         words = ["cat-file", "--batch-check=%(objectsize)", "--buffer"]
-        sizes = command.run(words, git_dir=self.git_dir, stdin=asked).split(b"\n")
+        sizes = command.run(words, git_dir=self.git_dir, stdin=stdin).split(b"\n")
         return [
             path
             for (path, (_, size)), held in zip(plain.items(), sizes, strict=False)
@@ -303,6 +328,7 @@ class PrivateIndex:
         variables = {"GIT_INDEX_FILE": str(index)}
         self._run(["update-index", "-z", "--index-info"], stdin=b"".join(lines), variables=variables)
         self._run(["update-index", "-q", "--refresh"], ok=(0, 1), variables=variables)
+        self._distrust(index)
 
 
 def write_tree(repo: Repo, index: Path, quarantine: Path) -> str:
@@ -328,20 +354,20 @@ def _debugged(listed: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     head, *rest = listed.split(b"\0")
     for chunk in rest:
         *_, last, following = chunk.split(b"\n", _DEBUG_LINES)
-        told, _, path = head.partition(b"\t")
-        yield told, path, last.split(b"\t")[0].split()[-1]
+        entry, _, path = head.partition(b"\t")
+        yield entry, path, last.split(b"\t")[0].split()[-1]
         head = following
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     with contextlib.suppress(OSError):
-        told = path.stat()
-        return told.st_mtime_ns, told.st_size
+        file_stat = path.stat()
+        return file_stat.st_mtime_ns, file_stat.st_size
     return None
 
 
-def _compared(told: bytes) -> tuple[list[bytes], list[bytes]]:
-    fields = command.names(told)
+def _compared(output: bytes) -> tuple[list[bytes], list[bytes]]:
+    fields = command.names(output)
     changed: list[bytes] = []
     gone: list[bytes] = []
     for about, path in zip(fields[::2], fields[1::2], strict=True):
@@ -351,20 +377,20 @@ def _compared(told: bytes) -> tuple[list[bytes], list[bytes]]:
 
 def _converts_all(repo: Repo) -> bool:
     words = ["config", "--get-regexp", r"^core\.(autocrlf|eol)$"]
-    told = command.run(words, git_dir=repo.git_dir, ok=(0, 1)).decode(errors="replace").lower().splitlines()
-    return any(line.split()[-1] not in ("false", "lf", "native") for line in told if line.split())
+    lines = command.run(words, git_dir=repo.git_dir, ok=(0, 1)).decode(errors="replace").lower().splitlines()
+    return any(line.split()[-1] not in ("false", "lf", "native") for line in lines if line.split())
 
 
 def _has_attributes(repo: Repo) -> bool:
     """Whether attributes come from anywhere except the worktree's tracked files."""
-    told = command.run(
+    output = command.run(
         ["config", "--type=path", "--get", "core.attributesFile"], git_dir=repo.git_dir, ok=(0, 1)
     )
     known = [
         repo.folder / ".gitattributes",
         repo.common_dir / "info" / "attributes",
-        Path(os.fsdecode(told.strip()))
-        if told.strip()
+        Path(os.fsdecode(output.strip()))
+        if output.strip()
         else settings.user_folder().parent / "git" / "attributes",
         Path("/etc/gitattributes"),
     ]

@@ -55,6 +55,6 @@ class Quarantine:
         return data if data is not None else self._reader.read(oid)[1]
 
     def read_many(self, oids: list[str]) -> dict[str, bytes]:
-        """The same for many objects, in one query."""
+        """Read many objects in one query."""
         held = {oid: self.held[oid] for oid in oids if oid in self.held}
         return held | self._reader.read_many([oid for oid in oids if oid not in held])

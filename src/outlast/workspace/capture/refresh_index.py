@@ -18,26 +18,28 @@ Held = dict[bytes, tuple[int, str] | None]
 
 
 def index_updates(area: stat_cache.Area) -> Held:
-    """What to tell the private index: saved files, and removed ones."""
-    found: Held = {path: (known.mode, known.oid) for path, known in area.entries.items()}
+    """What to tell the private index: saved files, and removed ones. Not the young: git would take their stat data."""
+    found: Held = {path: (known.mode, known.oid) for path, known in area.settled().items()}
     return found | dict.fromkeys(area.gone)
 
 
 def take_in(base: PrivateIndex, area: stat_cache.Area) -> None:
     """Add what was saved to the private index at once. The memo must not be on disk meanwhile."""
-    base.take_in(index_updates(area))
-    area.entries.clear()
+    updates = index_updates(area)
+    base.take_in(updates)
+    for path in updates:
+        area.entries.pop(path, None)
     area.gone.clear()
 
 
 def refresh(saver: "Saver") -> bool:
-    """The same while saves go on; return whether it was needed and done."""
+    """Refresh the index while saves go on; return whether it was needed and done."""
     with saver.lock():
         known = saver.remembered()
         area = known.areas.get(b"") if known is not None else None
-        if area is None or len(area.entries) + len(area.gone) <= TAKE_IN_ABOVE:
+        if area is None or not area.exceeds(TAKE_IN_ABOVE):
             return False
-        base, entries, gone = saver.base(), dict(area.entries), set(area.gone)
+        base, entries, gone = saver.base(), area.settled(), set(area.gone)
         copy = base.index.with_name("index.tended")
         shutil.copy2(base.index, copy)
         stamp = stat_cache.stamp(base.index)

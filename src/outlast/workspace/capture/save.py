@@ -23,17 +23,20 @@ from outlast.workspace.capture.hints import (
     is_lasting,
     left_out_again,
     room_taken,
+    young_files,
 )
 from outlast.workspace.capture.meta import named_objects
 from outlast.workspace.capture.private_index import Look, PrivateIndex, in_quarantine
 from outlast.workspace.capture.quarantine import Quarantine
 from outlast.workspace.capture.special import (
     damage,
+    modules,
     nested_repos,
     permissions,
     secrets as special_secrets,
     submodules,
 )
+from outlast.workspace.capture.special.git_folder import GitFolder
 from outlast.workspace.capture.special.secret_files import SecretFiles
 from outlast.workspace.capture.user_index import UserIndex
 from outlast.workspace.git import command, objects, refs
@@ -41,6 +44,7 @@ from outlast.workspace.git.packs import PackWriter
 from outlast.workspace.git.trees import TreeEditor
 from outlast.workspace.types import (
     Meta,
+    Module,
     NestedRepo,
     Purpose,
     Save,
@@ -80,7 +84,7 @@ class SaveInProgress:
         self._tracked: list[bytes] = []
         self._outdated: list[tuple[PrivateIndex, stat_cache.Area]] = []  # indexes to update at the end
         self._secret_files = SecretFiles(saver.limits.not_secret)
-        self._asked = special_secrets.sort_requested(self._secret_files, self._root, also, apart)
+        self._requested = special_secrets.sort_requested(self._secret_files, self._root, also, apart)
         self._head = repo.head(self._repo)
         # A changed index may change what is saved of these, although no file changed.
         self._excused: set[bytes] = set()
@@ -97,8 +101,12 @@ class SaveInProgress:
     def make(self) -> Save | None:
         """Make the save, durable; None if there is nothing to save."""
         known = self._remembered()
-        with PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack, self._quarantine.opened():
+        with (
+            PackWriter(self._repo.packs, self._repo.algo, lazy=True, known=self._is_saved) as pack,
+            self._quarantine.opened(),
+        ):
             memory = known if known is not None else self._begin(pack)
+            self._findings.ages = stat_cache.FileAges(memory)
             self._check_head(memory)
             self._editor = TreeEditor(
                 memory.tree or None, self._quarantine.read, self._repo.algo, self._saver.trees
@@ -115,13 +123,17 @@ class SaveInProgress:
             quiet = self._hinted and not self._findings.changed
             tree = memory.tree if quiet else self._editor.write(pack.add)
             memory.modes = self._findings.modes.write(pack, self._editor, self._root)
-            kept = self._keep_secrets(memory)
-            save = self._finish(memory, pack, tree, memory.insides, kept)
+            secrets = self._keep_secrets(memory)
+            save = self._finish(memory, pack, tree, memory.insides, secrets)
         if save is None:  # what was read is in no pack, so it must be read again
             self._saver.forget()
         else:
             self._remember(memory)
         return save
+
+    def _is_saved(self, oid: str) -> bool:
+        """Whether an object need not be written, as a file is only read again."""
+        return self._findings.ages.is_saved(oid)
 
     def _remembered(self) -> stat_cache.Memo | None:
         """What the last save found; nothing if it went by other rules about secrets."""
@@ -130,14 +142,16 @@ class SaveInProgress:
 
     def _keep_secrets(self, memory: stat_cache.Memo) -> tuple[Secret, ...]:
         found = self._findings
-        found.secrets |= self._asked.apart
-        found.kinds = self._asked.kinds | found.kinds
-        kept, failed = special_secrets.save_secrets(self._saver.private, self._root, found.secrets, memory)
-        for path, told in found.secrets.items():
-            why = failed.get(path) or rules.kept_apart(found.kinds.get(path, ""))
-            found.leave(path, why, told.st_size)
+        found.secrets |= self._requested.apart
+        found.kinds = self._requested.kinds | found.kinds
+        secrets, failed = special_secrets.save_secrets(
+            self._saver.private, self._root, found.secrets, memory, self._findings.ages
+        )
+        for path, file_stat in found.secrets.items():
+            why = failed.get(path) or rules.apart_reason(found.kinds.get(path, ""))
+            found.leave(path, why, file_stat.st_size)
         found.left_out.sort(key=lambda left: left.path)
-        return kept
+        return secrets
 
     def _remember(self, memory: stat_cache.Memo) -> None:
         found = self._findings
@@ -161,8 +175,12 @@ class SaveInProgress:
     def peek(self) -> SavePreview:
         """The tree a save would have. Writes and remembers nothing."""
         known = self._remembered()
-        with PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack, self._quarantine.opened():
+        with (
+            PackWriter(self._repo.packs, self._repo.algo, lazy=True, known=self._is_saved) as pack,
+            self._quarantine.opened(),
+        ):
             memory = known if known is not None else self._begin(pack)
+            self._findings.ages = stat_cache.FileAges(memory)
             self._editor = TreeEditor(memory.tree or None, self._quarantine.read, self._repo.algo)
             self._findings.modes = permissions.Modes(
                 memory, self._quarantine.read, self._repo.algo, self._saver.trees
@@ -228,6 +246,7 @@ class SaveInProgress:
                 for left in memory.left_out
                 if not is_lasting(left.why) and left.path[-1] != "/"
             }
+            paths = paths.union(young_files(memory))
             self._editor.prefetch(paths, self._quarantine.read_many)
             named = (
                 find(paths, self._root, self._base, self._editor, memory)
@@ -241,7 +260,7 @@ class SaveInProgress:
         reader.take_paths(named.there, named.gone, set(memory.forced))
         lasting, secret_ones = left_out_again(memory, named.seen, self._root)
         self._findings.left_out += lasting
-        self._findings.secrets |= {path: told for path, (told, _) in secret_ones.items()}
+        self._findings.secrets |= {path: file_stat for path, (file_stat, _) in secret_ones.items()}
         self._findings.kinds |= {path: kind for path, (_, kind) in secret_ones.items()}
         self._update_later(memory.areas[b""], self._base)
         self._hinted = True
@@ -259,7 +278,11 @@ class SaveInProgress:
 
     def _start_listing(self, memory: stat_cache.Memo) -> None:
         stamp = self._index.stamp()
-        self._excused = {*memory.forced, *self._asked.plain, *(raw(left.path) for left in memory.left_out)}
+        self._excused = {
+            *memory.forced,
+            *self._requested.plain,
+            *(raw(left.path) for left in memory.left_out),
+        }
         if stamp is not None and stamp != memory.forced_stamp:
             self._listing = (stamp, self._quarantine.started(self._base.start_listing()))
 
@@ -325,7 +348,7 @@ class SaveInProgress:
         )
         also = [
             path.removeprefix(prefix)
-            for path in self._asked.plain
+            for path in self._requested.plain
             if _innermost(path, memory.areas) == prefix
         ]
         self._reader(memory, prefix, base, pack).take(look, [*tracked, *also])
@@ -341,7 +364,7 @@ class SaveInProgress:
     def _update_later(self, area: stat_cache.Area, base: PrivateIndex) -> None:
         """Update the index within the save only if nobody does it between two saves."""
         limit = TAKE_IN_AT_ONCE if base is self._base else refresh_index.TAKE_IN_ABOVE
-        if len(area.entries) + len(area.gone) > limit:
+        if area.exceeds(limit):
             self._outdated.append((base, area))
 
     # -- nested repositories -----------------------------------------------------------------------------------
@@ -351,10 +374,11 @@ class SaveInProgress:
     ) -> tuple[NestedRepo, ...]:
         """The git folders of nested repositories, as one tree."""
         if not prefixes:
-            memory.inside = ""
+            memory.inside, self._findings.modules = "", []
             return ()
         editor = TreeEditor(memory.inside or None, self._quarantine.read, self._repo.algo)
-        folder = nested_repos.GitFolder(self._repo.folder, memory, pack, self._findings)
+        self._findings.modules = []
+        folder = GitFolder(self._repo, memory, pack, self._findings, self._quarantine.read)
         found = [folder.take(prefix, editor) for prefix in prefixes]
         memory.inside = editor.write(pack.add)
         return tuple(inside for inside in found if inside is not None)
@@ -367,32 +391,36 @@ class SaveInProgress:
         pack: PackWriter,
         tree: str,
         inside: tuple[NestedRepo, ...],
-        kept: tuple[Secret, ...],
+        secrets: tuple[Secret, ...],
     ) -> Save | None:
         progress = self._saver.progress().files()
-        rest = self._rest(memory, progress, kept)
+        rest = self._rest(memory, progress, secrets)
         purpose = self._purpose
         chmodded = self._findings.modes.changed
         if purpose.if_dirty and not chmodded and not self._is_dirty(memory, tree, progress):
             memory.tree = memory.tree or tree
             return None
-        gist = self._rest(memory, progress, kept, index=memory.index_tree + memory.stages)
+        gist = self._rest(memory, progress, secrets, index=memory.index_tree + memory.stages)
         if purpose.if_changed and memory.commit and (memory.tree, memory.gist) == (tree, gist):
             return None
         same = (memory.tree, memory.rest, memory.run) == (tree, rest, purpose.run) and memory.commit
         if same and purpose.kind == "beat" and not self._findings.missed:
             return self._save(memory.commit, memory.ref, stat_cache.now())
-        save = self._write(memory, pack, tree, rest, progress, inside, kept)
+        save = self._write(memory, pack, tree, rest, progress, inside, secrets)
         memory.gist = gist
         return save
 
     def _rest(
-        self, memory: stat_cache.Memo, progress: dict[bytes, bytes], kept: tuple[Secret, ...], index: str = ""
+        self,
+        memory: stat_cache.Memo,
+        progress: dict[bytes, bytes],
+        secrets: tuple[Secret, ...],
+        index: str = "",
     ) -> str:
         """One digest of everything in a save except the worktree's tree."""
         beside, left_out = (memory.inside, memory.modes), self._findings.left_out
-        told = [self._head, index or memory.index_oid, beside, sorted(progress.items()), kept, left_out]
-        return hashlib.blake2b(msgspec.msgpack.encode(told), digest_size=16).hexdigest()
+        parts = [self._head, index or memory.index_oid, beside, sorted(progress.items()), secrets, left_out]
+        return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=16).hexdigest()
 
     def _is_dirty(self, memory: stat_cache.Memo, tree: str, progress: dict[bytes, bytes]) -> bool:
         """Whether there is anything that HEAD does not have."""
@@ -423,17 +451,19 @@ class SaveInProgress:
         rest: str,
         progress: dict[bytes, bytes],
         inside: tuple[NestedRepo, ...],
-        kept: tuple[Secret, ...],
+        secrets: tuple[Secret, ...],
     ) -> Save:
         purpose, at = self._purpose, stat_cache.now()
         previous, number = self._previous(memory)
         warning = self._warning(memory)
+        inner = self._anchor_modules(memory, pack, at)
         meta = Meta(
-            kind=purpose.kind, at=at, number=number + 1, run=purpose.run, task=purpose.task, reason=purpose.reason,
+            kind=purpose.kind, at=at, looked_at=self._findings.since, number=number + 1, run=purpose.run, task=purpose.task, reason=purpose.reason,
             beat=purpose.beat, seq=purpose.seq, folder=text(self._repo.folder), head=self._head.oid, branch=self._head.branch,
             index=bool(memory.index_oid), shadow=self._repo.shadow, boot_id=locks.boot_id(),
-            hinted=self._hinted, left_out=tuple(self._findings.left_out), secrets=kept, inside=inside + nested_repos.empty_links(self._repo, memory.links, inside),
-            removed=self._findings.removed, warning=warning, umask=f"{memory.umask:03o}",
+            hinted=self._hinted, left_out=tuple(self._findings.left_out), secrets=secrets, inside=inside + nested_repos.empty_links(self._repo, memory.links, inside),
+            removed=self._findings.removed, warning=warning, umask=f"{memory.umask:03o}", modules=memory.modules,
+            linked=self._repo.git_dir != self._repo.common_dir,
         )  # fmt: skip
         held, named = named_objects(self._saver.reader(), progress) if not memory.lost else ({}, [])
         objects_named = sorted([*named, *(entry.oid for entry in held.values())])
@@ -448,12 +478,14 @@ class SaveInProgress:
         def commit(tree: str, parents: list[str], text: str) -> str:
             return pack.add("commit", objects.commit_bytes(tree, parents, objects.WHO, at, text))
 
-        m = commit(pack.add("tree", objects.tree_bytes(entries)), [*previous, *named], f"meta of: {message}")
+        beside = [*previous, *named, *filter(None, [memory.modules])]
+        m = commit(pack.add("tree", objects.tree_bytes(entries)), beside, f"meta of: {message}")
         i = commit(memory.index_tree, [*head, m], f"index of: {message}")
         w = commit(tree, [*head, i], message)
         brought = None
         if moved:
-            brought = self._bring_in(pack, [*head, *objects_named], memory.index_tree, previous)
+            index_tree = memory.index_tree
+            brought = self._bring_in(pack, [*head, *objects_named], index_tree, previous, inner)
         pack.close()
         if brought is not None:
             brought.done()
@@ -468,8 +500,24 @@ class SaveInProgress:
         memory.named, memory.place = objects_named, self._saver.place_stamp()
         return self._save(w, ref, at, warning)
 
+    def _anchor_modules(self, memory: stat_cache.Memo, pack: PackWriter, at: datetime) -> list[Module]:
+        """The submodules; a commit is remembered that reaches what they need."""
+        found = self._findings.modules
+        if found is None:  # a hinted save found none of them changed
+            tree = TreeEditor(memory.inside or None, self._quarantine.read, self._repo.algo)
+            found = modules.in_save(self._repo.folder, memory.insides, tree, self._quarantine.read)
+        if memory.modules_in != memory.inside or not memory.commit:
+            memory.modules, memory.modules_in = modules.commit_of(found, pack, at), memory.inside
+            self._moved = self._moved or bool(found)
+        return found
+
     def _bring_in(
-        self, pack: PackWriter, named: Sequence[str], index_tree: str, known: Sequence[str]
+        self,
+        pack: PackWriter,
+        named: Sequence[str],
+        index_tree: str,
+        known: Sequence[str],
+        inner: Sequence[Module],
     ) -> BringIn | None:
         """Bring what this save reaches in the user's repository into the vault; its loose objects into our pack."""
         place, has = self._repo, self._saver.vault_reader()
@@ -477,11 +525,13 @@ class SaveInProgress:
             return None
         copy = self._quarantine.place / "index-copy"
         index = next((path for path in (copy, place.index) if path.exists()), None)
-        tips = Tips(place.git_dir, named, index, known)
+        tips = [Tips(place.git_dir, place.common_dir, named, index, known)]
+        tips += [Tips(each.git_dir, each.git_dir, list(each.needs), None, known) for each in inner]
+        wanted = {*named, index_tree}.union(*(each.needs for each in inner))
         for _ in range(2):
-            brought = BringIn(place.vault, place.common_dir, place.algo, has)
-            brought.take(pack, tips)
-            lacking = has.lacking([oid for oid in {*named, index_tree} if not pack.holds(oid)])
+            brought = BringIn(place.vault, place.algo, has, tips)
+            brought.take(pack)
+            lacking = has.lacking([oid for oid in wanted if not pack.holds(oid)])
             if not lacking:
                 return brought
             bring_in.forget(place.vault)  # and look at everything
@@ -505,10 +555,12 @@ class SaveInProgress:
         return ([found.commit], found.meta.number) if found is not None else ([], 0)
 
     def _warning(self, memory: stat_cache.Memo) -> str:
-        said = capture_meta.warning(memory, self._findings, self._editor, self._findings.missed, self._repo)
+        warning = capture_meta.warning(
+            memory, self._findings, self._editor, self._findings.missed, self._repo
+        )
         begins = not memory.commit and self._head.oid  # later saves lack no more than the first
         return "; ".join(
-            filter(None, [said, partial_clone.warning(self._repo, [self._head.oid]) if begins else ""])
+            filter(None, [warning, partial_clone.warning(self._repo, [self._head.oid]) if begins else ""])
         )
 
     def _ref(self, at: datetime) -> str:

@@ -18,6 +18,7 @@ from outlast.workspace.capture.files import Deadline
 from outlast.workspace.capture.hints import HintTracker, folders_of
 from outlast.workspace.capture.private_index import PrivateIndex
 from outlast.workspace.capture.save import SaveInProgress
+from outlast.workspace.capture.special import secrets as special_secrets
 from outlast.workspace.compact.repack import consolidate
 from outlast.workspace.git import command, refs
 from outlast.workspace.git.packs import sweep
@@ -237,6 +238,7 @@ class Saver:
         with self.lock():
             place = self.repo()
         consolidate(place)
+        special_secrets.consolidate(self.private)
 
     def peek(self) -> SavePreview:
         """The tree of the current files, without saving it."""

@@ -5,6 +5,7 @@ It counts only in the boot it was written in, and while its save's ref has the s
 import contextlib
 import os
 import stat
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -13,10 +14,14 @@ import msgspec
 
 from outlast import decoders
 from outlast.workspace.git.objects import EXEC, FILE, LINK
+from outlast.workspace.timing import Timing
 from outlast.workspace.types import LeftOut, NestedRepo
 
-VERSION = 5  # 5: the content of untracked files was looked at
-YOUNG_NS = 50_000_000  # a file changed so shortly before it was read may change again without looking changed
+VERSION = 6  # 6: a file is read again until it is old enough; the vault has what submodules need
+_SLOW_DISK = 10_000_000  # bytes per second: what a slow disk, or a system at its limit, lets a writer write
+_SECOND = 1_000_000_000  # in the file system's unit
+_COARSE_S = 2.0  # file systems whose times are whole seconds may round them down by so much
+_STEP_NS = 500_000_000  # a busy system may read two clocks nearly so far apart; a smaller step hides little
 
 
 Stamp = tuple[int, int, int] | None
@@ -32,26 +37,24 @@ class KnownFile(NamedTuple):
     ctime_ns: int
     ino: int
     in_base: bool | None = None  # whether the private index has this path; None if unknown
+    young_ns: int = 0  # since when it is known so, on the steady clock, if it may be in the middle of a write
 
-    def fits(self, told: os.stat_result) -> bool:
+    def fits(self, file_stat: os.stat_result) -> bool:
+        """Whether the file still looks the same, and is too old to have changed without looking changed."""
+        return not self.young_ns and self.looks_like(file_stat)
+
+    def looks_like(self, file_stat: os.stat_result) -> bool:
         """Whether the file still looks the same."""
         return (self.mtime_ns, self.ctime_ns, self.size, self.ino, self.mode) == (
-            told.st_mtime_ns, told.st_ctime_ns, told.st_size, told.st_ino, mode_of(told),
+            file_stat.st_mtime_ns, file_stat.st_ctime_ns, file_stat.st_size, file_stat.st_ino, mode_of(file_stat),
         )  # fmt: skip
 
 
-def mode_of(told: os.stat_result) -> int:
+def mode_of(file_stat: os.stat_result) -> int:
     """Git's mode for a file."""
-    if stat.S_ISLNK(told.st_mode):
+    if stat.S_ISLNK(file_stat.st_mode):
         return LINK
-    return EXEC if told.st_mode & 0o100 else FILE
-
-
-def known_file(told: os.stat_result, oid: str, read_at_ns: int, in_base: bool | None) -> KnownFile:
-    """What to remember of a file just read. A file that changed very recently is read again next time."""
-    young = read_at_ns - max(told.st_mtime_ns, told.st_ctime_ns) < YOUNG_NS
-    mtime_ns = -1 if young else told.st_mtime_ns
-    return KnownFile(mode_of(told), oid, told.st_size, mtime_ns, told.st_ctime_ns, told.st_ino, in_base)
+    return EXEC if file_stat.st_mode & 0o100 else FILE
 
 
 class Area(msgspec.Struct):
@@ -60,12 +63,27 @@ class Area(msgspec.Struct):
     entries: dict[bytes, KnownFile] = {}
     gone: set[bytes] = set()
 
+    def settled(self) -> dict[bytes, KnownFile]:
+        """The saved files that are not young. Git compares those once, and then only their stat data."""
+        return {path: known for path, known in self.entries.items() if not known.young_ns}
+
+    def exceeds(self, limit: int) -> bool:
+        """Whether more than so many differences are ready for the private index."""
+        if len(self.entries) + len(self.gone) <= limit:
+            return False
+        return len(self.settled()) + len(self.gone) > limit
+
+    def young(self) -> list[bytes]:
+        """The saved files that the next save must read again."""
+        return [path for path, known in self.entries.items() if known.young_ns]
+
 
 class BigFileDigest(NamedTuple):
     """The digest of a file that is too big to save, and the stat data it belongs to."""
 
     size: int
     mtime_ns: int
+    ctime_ns: int
     digest: str
 
 
@@ -98,6 +116,8 @@ class Memo(msgspec.Struct):
     unreadable: bool = False  # the user's index is unreadable: what is staged is unknown
     secrets: dict[bytes, KnownFile] = {}
     inside: str = ""
+    modules: str = ""  # the commit that reaches what submodules need: see `modules`
+    modules_in: str = ""  # the `inside` that it was made for
     links: list[bytes] = []  # submodule commits that the user's index names
     insides: tuple[NestedRepo, ...] = ()
     left_out: list[LeftOut] = []
@@ -106,6 +126,74 @@ class Memo(msgspec.Struct):
     areas: dict[bytes, Area] = {}
     digests: dict[bytes, BigFileDigest] = {}
     not_secret: list[str] = []  # what a person said is none
+    ahead_ns: int = 0  # how far the clock of the file system's times was ahead of the steady one
+
+
+class Moment(NamedTuple):
+    """When a file was read: by the clock of the file system's times, and by one that nobody sets."""
+
+    wall_ns: int
+    steady_ns: int
+
+
+def moment() -> Moment:
+    return Moment(time.time_ns(), time.monotonic_ns())
+
+
+class FileAges:
+    """Tells which of the files that a save reads may be in the middle of a write.
+
+    One write, or stores into mapped memory, may go on for a while after the file's times were set, and no later stat
+    shows it. Such a file is read again by the next saves, until it was the same for as long as a write can take.
+    """
+
+    def __init__(self, memory: Memo, timing: Timing | None = None, at: Moment | None = None) -> None:
+        """`memory` keeps how far the clocks are apart, so that the next save sees that one was set."""
+        self._one_write_s = (timing or Timing.current()).one_write_s
+        at = at or moment()
+        ahead_ns = at.wall_ns - at.steady_ns
+        self._is_set = bool(memory.ahead_ns) and abs(ahead_ns - memory.ahead_ns) > _STEP_NS
+        memory.ahead_ns = ahead_ns
+        if self._is_set:  # ages may have been wrong as well when these were read
+            for known in (*(area.entries for area in memory.areas.values()), memory.secrets):
+                known.update({path: file._replace(young_ns=at.steady_ns) for path, file in known.items()})
+
+        self._saved = {
+            known.oid for area in memory.areas.values() for known in area.entries.values() if known.young_ns
+        }
+
+    def is_saved(self, oid: str) -> bool:
+        """Whether this is the content of a file that is read again only because it was young: it is not written again."""
+        return oid in self._saved
+
+    def known_file(
+        self, file_stat: os.stat_result, oid: str, at: Moment, in_base: bool | None, before: KnownFile | None
+    ) -> KnownFile:
+        """What to remember of a file whose reading began `at` this moment; `before` is what was remembered of it."""
+        since_ns = at.steady_ns
+        if before is not None and before.young_ns and before.oid == oid and before.looks_like(file_stat):
+            since_ns = before.young_ns
+        young_ns = since_ns if self._is_young(file_stat, at, since_ns) else 0
+        return KnownFile(
+            mode_of(file_stat),
+            oid,
+            file_stat.st_size,
+            file_stat.st_mtime_ns,
+            file_stat.st_ctime_ns,
+            file_stat.st_ino,
+            in_base,
+            young_ns,
+        )
+
+    def _is_young(self, file_stat: os.stat_result, at: Moment, since_ns: int) -> bool:
+        """Whether a write may still be going on that began before the file was read, however old its times look."""
+        window_ns = int((self._one_write_s + file_stat.st_size / _SLOW_DISK) * _SECOND)
+        if at.steady_ns - since_ns >= window_ns:
+            return False
+        changed_ns = max(file_stat.st_mtime_ns, file_stat.st_ctime_ns)
+        if not changed_ns % _SECOND:
+            window_ns += int(_COARSE_S * _SECOND)
+        return self._is_set or at.wall_ns - changed_ns < window_ns
 
 
 def now() -> datetime:
@@ -136,6 +224,6 @@ def store(memo: Memo, path: Path) -> Stamp:
 def stamp(path: Path) -> Stamp:
     """What distinguishes a file from another that replaces it."""
     with contextlib.suppress(OSError):
-        told = os.stat(path)
-        return told.st_mtime_ns, told.st_size, told.st_ino
+        file_stat = os.stat(path)
+        return file_stat.st_mtime_ns, file_stat.st_size, file_stat.st_ino
     return None

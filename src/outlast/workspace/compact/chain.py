@@ -20,20 +20,20 @@ REFS = "refs/outlast/"
 class ThinnedRun(NamedTuple):
     """New commits of the kept saves, by their old ones; and the deleted refs."""
 
-    kept: dict[str, str]
+    rewritten: dict[str, str]
     refs: tuple[str, ...]
 
 
 class Tip(NamedTuple):
-    """What a ref leads to: a save and all before it; or, newest first, only those of them that will be `kept`."""
+    """What a ref leads to: a save and all before it; or, newest first, only those of them that are `chosen`."""
 
     commit: str
-    kept: tuple[SaveContents, ...] = ()
+    chosen: tuple[SaveContents, ...] = ()
 
     def saves(self, place: repo.Repo, reader: ObjectReader) -> Iterator[SaveContents]:
         """Its saves, newest first."""
-        yield from self.kept
-        commit = "" if self.kept else self.commit
+        yield from self.chosen
+        commit = "" if self.chosen else self.commit
         while commit:
             held = saves.read(reader, commit, place.algo)
             yield held
@@ -41,8 +41,8 @@ class Tip(NamedTuple):
 
     def reached_from(self, reader: ObjectReader) -> set[str]:
         """Objects from which git finds everything it will reach, except what will be written anew."""
-        found = set() if self.kept else {self.commit}
-        for held in self.kept:
+        found = set() if self.chosen else {self.commit}
+        for held in self.chosen:
             w, i, m = _parts(reader, held)
             found |= {w.tree, i.tree, m.tree, *w.parents[:-1], *i.parents[:-1], *_others(m, held)}
         return found
@@ -50,7 +50,7 @@ class Tip(NamedTuple):
     def anew_bytes(self, reader: ObjectReader) -> int:
         """An upper bound for what will be written anew: three commits and a meta.json for each save."""
         size = 0
-        for held in self.kept:
+        for held in self.chosen:
             w, i, _ = _parts(reader, held)
             names = (held.commit, w.parents[-1], i.parents[-1], held.entries[b"meta.json"].oid)
             size += sum(reader.size(oid) for oid in names)
@@ -67,7 +67,7 @@ def is_of_saves(ref: str) -> bool:
     return "/moved/" not in ref
 
 
-def kept_ref(run: str) -> str:
+def anchor_ref(run: str) -> str:
     """The single anchor of a finished run."""
     return f"{REFS}{run}/kept"
 
@@ -88,10 +88,10 @@ def thin(
     named = _rewrite(place, reader, keep)
     before = refs_of(place, run)
     if anchor and keep:
-        refs.write_ref(place.vault, kept_ref(run), named[keep[-1].commit], old=refs.ANY)
+        refs.write_ref(place.vault, anchor_ref(run), named[keep[-1].commit], old=refs.ANY)
     removed = []
     for ref, commit in before.items():
-        if ref == kept_ref(run) and anchor and keep:
+        if ref == anchor_ref(run) and anchor and keep:
             continue
         if commit in named and not anchor:
             if named[commit] != commit:
@@ -118,7 +118,7 @@ def _rewrite(place: repo.Repo, reader: ObjectReader, keep: Sequence[SaveContents
 def _rewritten(
     reader: ObjectReader, pack: PackWriter, held: SaveContents, previous: list[str], number: int
 ) -> str:
-    """The same save with another one, or none, before it."""
+    """Write the save again with another save, or none, before it."""
     w, i, m = _parts(reader, held)
     meta = msgspec.json.decode(reader.read(held.entries[b"meta.json"].oid)[1])
     meta["number"] = number

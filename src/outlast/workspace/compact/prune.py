@@ -2,9 +2,7 @@
 
 Packs of others are never touched, nor young ones of ours, whose save may be about to get its ref."""
 
-import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +13,9 @@ from outlast.workspace import repo
 from outlast.workspace.compact import repack as packed
 from outlast.workspace.git import command, refs
 from outlast.workspace.git.packs import read_pack_index
+from outlast.workspace.git.rooms import room
 from outlast.workspace.timing import Timing
-from outlast.workspace.vault import bring_in
+from outlast.workspace.vault import bring_in, sources
 
 _OID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 _PSEUDO = ("HEAD", "FETCH_HEAD")
@@ -42,9 +41,11 @@ def _named_by_user(place: repo.Repo) -> list[str]:
         return []
     listed = refs.list_refs(place.common_dir, "refs/")
     oids = {oid for name, oid in listed.items() if not name.startswith("refs/outlast/")}
+    for git_dir in sources.of_modules(place.common_dir):
+        oids.update(refs.list_refs(git_dir, "refs/").values())
     words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"]
-    said = command.run(words, git_dir=place.vault, stdin=_lines(sorted(oids)))
-    return [line.split()[0] for line in said.decode().splitlines() if line.endswith((" commit", " tag"))]
+    output = command.run(words, git_dir=place.vault, stdin=_lines(sorted(oids)))
+    return [line.split()[0] for line in output.decode().splitlines() if line.endswith((" commit", " tag"))]
 
 
 def rewrite_packs(place: repo.Repo, *, young_s: float | None = None) -> int:
@@ -107,30 +108,26 @@ def _stay(
 
 def _pack(place: repo.Repo, oids: list[str], stale: list[str]) -> str:
     """Write one durable pack of these objects; return its name."""
-    room = place.vault / f"{packed.PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
-    (room / "pack").mkdir(parents=True)
-    try:
-        made = packed.run_git(place, room, oids)
+    with room(place.vault) as own:
+        made = packed.run_git(place, own, oids)
         if not set(oids) <= set(read_pack_index(made.with_suffix(".idx"))):
             raise SaveDamaged(f"git left objects out of {made}")
         packed.publish(place.packs, made, stale)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
     return made.stem
 
 
 def _reached(place: repo.Repo) -> set[str]:
     """Every object that somebody may still ask for."""
     words = ["rev-list", "--objects", "--no-object-names", "--missing=allow-promisor", "--all", "--reflog", "--indexed-objects", "--stdin"]  # fmt: skip
-    told = sorted(_named(place))
+    named = sorted(_named(place))
     there = command.run(
         ["cat-file", "--batch-check=%(objectname) %(objecttype)"],
         git_dir=place.vault,
-        stdin=_lines(told),
+        stdin=_lines(named),
     )
     tips = [line.split()[0].decode() for line in there.splitlines() if not line.endswith(b" missing")]
-    said = command.run(words, git_dir=place.vault, stdin=_lines(tips))
-    return set(said.decode().split())
+    output = command.run(words, git_dir=place.vault, stdin=_lines(tips))
+    return set(output.decode().split())
 
 
 def _named(place: repo.Repo) -> Iterator[str]:

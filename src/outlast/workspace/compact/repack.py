@@ -5,7 +5,6 @@ Packs of others are never touched. Killed at any point, at worst both exist: the
 import contextlib
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from outlast import faults
 from outlast.errors import SaveDamaged, SaveFailed
 from outlast.store.durable import sync_folder
 from outlast.workspace.git import command
-from outlast.workspace.git.packs import KEEP_TEXT, read_pack_index
+from outlast.workspace.git.packs import CONSOLIDATED, KEEP_TEXT, read_pack_index
+from outlast.workspace.git.rooms import room, rooms_in_use
 from outlast.workspace.repo import Repo
 from outlast.workspace.timing import Timing
 from outlast.workspace.vault import identity
@@ -24,8 +24,6 @@ PACKS_MAX = 50
 BYTES_MAX = 128 << 20
 GROWTH = 2  # a consolidated pack is packed again only together with at least half as much new data
 WINDOW_BYTES = 256 << 20
-CONSOLIDATED = b"outlast consolidated\n"
-PLACE = "outlast-consolidating"
 # In the order of removal: git must never see an index without its pack, nor we a pack without its mark.
 _SUFFIXES = (".idx", ".rev", ".bitmap", ".pack", ".promisor", ".keep")
 _SETTINGS = (
@@ -56,8 +54,7 @@ def consolidate(
     with packing_lock(repo.packs) as mine:
         if not mine:
             return False
-        for left in repo.vault.glob(f"{PLACE}-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        rooms_in_use(repo.vault)
         _drop_contained(repo.packs)
         packs = our_packs(repo.packs)
         _remove_replaced(repo.packs, packs, Timing.current().replaced_pack_s if grace_s is None else grace_s)
@@ -95,20 +92,26 @@ def our_packs(folder: Path) -> dict[str, OurPack]:
         try:
             text = (folder / keep).read_bytes()
             if text.startswith(CONSOLIDATED) and f"{name}.idx" not in names:
-                remove(folder, name)
+                _remove_unfinished(folder, name)
                 continue
             if text != KEEP_TEXT and not text.startswith(CONSOLIDATED):
                 continue
-            told = os.stat(folder / f"{name}.pack")
+            pack_stat = os.stat(folder / f"{name}.pack")
             os.stat(folder / f"{name}.idx")
         except FileNotFoundError:
             continue  # a writer or a sweep is working on it
         replaces = tuple(text.decode().splitlines()[1:])
-        found[name] = OurPack(name, told.st_size, told.st_mtime, text != KEEP_TEXT, replaces)
-    for name, told in brought_packs(folder).items():
-        if told.st_nlink == 1 and f"{name}.promisor" not in names:
-            found[name] = OurPack(name, told.st_size, told.st_mtime, consolidated=True)
+        found[name] = OurPack(name, pack_stat.st_size, pack_stat.st_mtime, text != KEEP_TEXT, replaces)
+    for name, pack_stat in brought_packs(folder).items():
+        if pack_stat.st_nlink == 1 and f"{name}.promisor" not in names:
+            found[name] = OurPack(name, pack_stat.st_size, pack_stat.st_mtime, consolidated=True)
     return found
+
+
+def _remove_unfinished(folder: Path, name: str) -> None:
+    """Remove a pack that never got its index, unless somebody is about to give it one."""
+    if not rooms_in_use(folder.parent.parent) and not (folder / f"{name}.idx").exists():
+        remove(folder, name)
 
 
 def brought_packs(folder: Path) -> dict[str, os.stat_result]:
@@ -128,8 +131,8 @@ def _drop_contained(folder: Path) -> None:
     brought = brought_packs(folder)
     lone = [
         name
-        for name, told in brought.items()
-        if told.st_nlink == 1 and not (folder / f"{name}.promisor").exists()
+        for name, pack_stat in brought.items()
+        if pack_stat.st_nlink == 1 and not (folder / f"{name}.promisor").exists()
     ]
     if not lone:
         return
@@ -183,15 +186,11 @@ def _chosen(packs: dict[str, OurPack], packs_max: int, bytes_max: int) -> list[O
 
 def _pack(repo: Repo, chosen: list[OurPack]) -> None:
     oids = dict.fromkeys(oid for pack in chosen for oid in read_pack_index(repo.packs / f"{pack.name}.idx"))
-    place = repo.vault / f"{PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
-    (place / "pack").mkdir(parents=True)
-    try:
+    with room(repo.vault) as place:
         made = _run_git_on_packs(repo, place, chosen) or run_git(repo, place, list(oids))
         if not oids.keys() <= set(read_pack_index(made.with_suffix(".idx"))):
             raise SaveDamaged(f"git left objects out of {made}")
         publish(repo.packs, made, [pack.name for pack in chosen])
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
     faults.point("consolidate.packed")
 
 
@@ -210,11 +209,11 @@ def run_git(repo: Repo, place: Path, names: list[str], *options: str) -> Path:
         "GIT_OBJECT_DIRECTORY": str(place),
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(repo.vault / "objects"),
     }
-    said = command.run(
+    output = command.run(
         [*settings, "pack-objects", "-q", "--delta-base-offset", *options, str(place / "pack" / "pack")],
         git_dir=repo.vault, variables=variables, stdin="".join(f"{name}\n" for name in names).encode(),
     )  # fmt: skip
-    (name,) = said.decode().split()
+    (name,) = output.decode().split()
     return place / "pack" / f"pack-{name}.pack"
 
 

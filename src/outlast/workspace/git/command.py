@@ -155,7 +155,7 @@ class Running:
         places = [f"--git-dir={git_dir}"] if git_dir is not None else []
         places += [f"--work-tree={work_tree}"] if work_tree is not None else []
         self._words, self._ok, self._stdin = words, ok, stdin
-        self.said = b""
+        self.messages = b""
         env = environment(variables)
         try:
             self._process = start(
@@ -181,7 +181,7 @@ class Running:
     def result(self, timeout_s: float | None = None) -> bytes:
         """Its output. Raises SaveFailed with git's own message for an exit code that was not expected."""
         try:
-            out, self.said = self._process.communicate(self._stdin, timeout_s)
+            out, self.messages = self._process.communicate(self._stdin, timeout_s)
         except subprocess.TimeoutExpired as error:
             raise SaveFailed(
                 f"`git {self._words[0]}` did not finish in the remaining {timeout_s:.1f} s"
@@ -191,8 +191,8 @@ class Running:
         if self._process.returncode not in self._ok:
             if self._process.returncode == -signal.SIGKILL:
                 check_time()
-            said = self.said.decode(errors="replace").strip().splitlines() or ["no message"]
-            raise SaveFailed(f"`git {self._words[0]}` failed with {self._process.returncode}: {said[-1]}")
+            lines = self.messages.decode(errors="replace").strip().splitlines() or ["no message"]
+            raise SaveFailed(f"`git {self._words[0]}` failed with {self._process.returncode}: {lines[-1]}")
         return out
 
     def beginning(self, bytes_max: int, timeout_s: float) -> tuple[bytes, bool]:

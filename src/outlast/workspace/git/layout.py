@@ -37,7 +37,7 @@ def around(real: Path) -> Layout | None:
 
 
 def at(folder: Path) -> Layout | None:
-    """The repository whose top level is this folder. An empty folder called `.git` is none, for git as for us."""
+    """The repository whose top level is this folder. An empty folder called `.git` does not count, as for git."""
     marker = folder / ".git"
     if marker.is_dir():
         own = marker.resolve()
@@ -48,7 +48,7 @@ def at(folder: Path) -> Layout | None:
 def is_marked(folder: Path) -> bool:
     """Whether a folder is the top level of a repository, or was: the saves of one that is damaged stay with it."""
     marker = folder / ".git"
-    with contextlib.suppress(NotADirectoryError), contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):  # a file, a link that leads nowhere, or not to be read
         return bool(os.listdir(marker))
     return os.path.lexists(marker)
 

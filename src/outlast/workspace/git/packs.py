@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Self
 from outlast import faults
 from outlast.errors import SaveDamaged, SaveFailed
 from outlast.store.durable import sync_folder
+from outlast.workspace import nowhere
 from outlast.workspace.git.objects import SHA1, SHA256, Algo
+from outlast.workspace.git.rooms import rooms_in_use
 from outlast.workspace.timing import Timing
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ STREAM_BYTES = (
 STORED_FROM_BYTES = 8 << 20  # stored uncompressed; consolidation compresses them later
 PROBE_BYTES = 64 << 10
 KEEP_TEXT = b"outlast\n"
+CONSOLIDATED = b"outlast consolidated\n"
 TEMPORARY = "tmp_outlast_"
 YOUNG_NS = 300_000_000
 
@@ -369,7 +372,7 @@ class PackWriter:
 
 # --- reading files ---
 
-_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ESTALE})
+_GONE = nowhere.ERRNOS | {errno.ENXIO, errno.ENODEV, errno.ESTALE}
 
 
 def _open(path: bytes, dir_fd: int | None) -> int:
@@ -545,7 +548,7 @@ def _remove_lone(folder: Path, keep: Path) -> int:
             return 0
     except FileNotFoundError:
         return 0
-    if _temporaries(folder) or keep.with_suffix(".idx").exists():
+    if _temporaries(folder) or rooms_in_use(folder.parent.parent) or keep.with_suffix(".idx").exists():
         return 0
     return _unlink(keep.with_suffix(".pack")) + _unlink(keep)  # the mark that it is ours goes last
 
@@ -553,8 +556,10 @@ def _remove_lone(folder: Path, keep: Path) -> int:
 def _is_ours(keep: Path) -> bool:
     """Whether a pack is ours, by the text of its `.keep`. A power cut may leave that empty, so an old empty one counts."""
     text = keep.read_bytes()
-    return text == KEEP_TEXT or (
-        not text and time.time() - keep.stat().st_mtime > Timing.current().empty_keep_s
+    return (
+        text == KEEP_TEXT
+        or text.startswith(CONSOLIDATED)
+        or (not text and time.time() - keep.stat().st_mtime > Timing.current().empty_keep_s)
     )
 
 

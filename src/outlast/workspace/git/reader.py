@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
 STARTS_MAX = 2
-ASKED_MAX = 500  # 32 kB of names: a pipe takes 64 kB
-_SAID_BYTES_MAX = 2000
+NAMES_SENT_MAX = 500  # 32 kB of names: a pipe takes 64 kB
+_MESSAGE_BYTES_MAX = 2000
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # Objects as they are: without replacements, and not fetched from a partial clone's remote.
 _VARIABLES = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
@@ -52,7 +52,7 @@ class _Child:
 
     def send(self, oids: Sequence[str]) -> None:
         """Ask for several; the answers come in this order. At most as many as the pipe takes without blocking."""
-        assert len(oids) <= ASKED_MAX, "with more, we and the child could wait for each other"
+        assert len(oids) <= NAMES_SENT_MAX, "with more, we and the child could wait for each other"
         process = self._process or self._start()
         assert process.stdin is not None, "stdin is a pipe"
         try:
@@ -119,7 +119,7 @@ class _Child:
         if self._complaints is None:
             return ""
         with self._complaints as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _SAID_BYTES_MAX))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MESSAGE_BYTES_MAX))
             lines = file.read().decode(errors="replace").strip().splitlines()
         self._complaints = None
         return lines[-1] if lines else ""
@@ -148,15 +148,15 @@ class ObjectReader:
     def read_many(self, oids: Sequence[str]) -> dict[str, bytes]:
         """The contents of those that exist, pipelined: it does not wait for one answer before the next question."""
         found: dict[str, bytes] = {}
-        for start in range(0, len(oids), ASKED_MAX):
-            some = [oid for oid in oids[start : start + ASKED_MAX] if _OID.fullmatch(oid)]
+        for start in range(0, len(oids), NAMES_SENT_MAX):
+            some = [oid for oid in oids[start : start + NAMES_SENT_MAX] if _OID.fullmatch(oid)]
             try:
                 self._contents.send(some)
                 for oid in some:
-                    told = self._contents.answer(oid)
-                    if told is not None:
-                        data = self._contents.take(told[1] + 1)[:-1]
-                        _verify(oid, _new_hash(oid, told[0], len(data), data).hexdigest())
+                    kind_and_size = self._contents.answer(oid)
+                    if kind_and_size is not None:
+                        data = self._contents.take(kind_and_size[1] + 1)[:-1]
+                        _verify(oid, _new_hash(oid, kind_and_size[0], len(data), data).hexdigest())
                         found[oid] = data
             except _Died:
                 self._contents.stop()  # the caller asks for the others one by one, and gets the error
@@ -200,10 +200,10 @@ class ObjectReader:
         return _persist(self._headers, oid, lambda: self._headers.ask(oid)) is not None
 
     def lacking(self, oids: Sequence[str]) -> list[str]:
-        """Those of these objects that do not exist, pipelined. Reads none of them."""
+        """The objects that do not exist. Pipelined; reads no contents."""
         found: list[str] = []
-        for start in range(0, len(oids), ASKED_MAX):
-            some = oids[start : start + ASKED_MAX]
+        for start in range(0, len(oids), NAMES_SENT_MAX):
+            some = oids[start : start + NAMES_SENT_MAX]
             try:
                 self._headers.send(some)
                 found += [oid for oid in some if self._headers.answer(oid) is None]
@@ -233,16 +233,16 @@ def _persist(child: _Child, oid: str, once: Callable[[], T]) -> T:
     """Call `once`, and a second time if the child dies. After any other failure the stream's position is unknown."""
     if not _OID.fullmatch(oid):
         raise SaveDamaged(f"not an object's name: {oid!r:.80}")
-    said = ""
+    message = ""
     for _ in range(STARTS_MAX):
         try:
             return once()
         except _Died:
-            said = child.stop()
+            message = child.stop()
         except BaseException:
             child.stop()
             raise
-    raise SaveDamaged(f"cannot read object {oid}: {said or 'git died'}")
+    raise SaveDamaged(f"cannot read object {oid}: {message or 'git died'}")
 
 
 def _there(oid: str, found: T | None) -> T:

@@ -21,6 +21,7 @@ from outlast import faults
 from outlast.errors import SaveDamaged, SaveFailed
 from outlast.store import locks
 from outlast.store.durable import read_plain, sync_folder
+from outlast.workspace import nowhere
 from outlast.workspace.git import command
 from outlast.workspace.timing import Timing
 
@@ -91,8 +92,10 @@ def _loose_names(git_dir: Path, prefix: str) -> Iterator[str]:
         folder = todo.pop()
         try:
             entries = list(os.scandir(git_dir / folder))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
+        except OSError as error:
+            if nowhere.is_nowhere(error):
+                continue
+            raise
         for entry in entries:
             name = f"{folder}/{entry.name}"
             if entry.is_dir(follow_symlinks=False):
@@ -222,10 +225,10 @@ def _sync_upwards(git_dir: Path, ref: str) -> None:
     folders = list((git_dir / ref).parents)[: ref.count("/") + 1]
     sync_folder(folders[0])
     for folder, above in pairwise(folders):
-        told = folder.stat()
-        if _durable.get(folder) != (told.st_dev, told.st_ino):
+        folder_stat = folder.stat()
+        if _durable.get(folder) != (folder_stat.st_dev, folder_stat.st_ino):
             sync_folder(above)
-            _durable[folder] = told.st_dev, told.st_ino
+            _durable[folder] = folder_stat.st_dev, folder_stat.st_ino
 
 
 @contextlib.contextmanager
@@ -266,14 +269,18 @@ def _try_lock(lock: Path) -> bool:
             ):  # of the same name and inode as one that was removed
                 _durable.pop(folder, None)
             lock.parent.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:
+        return False  # git removes empty folders, and just removed one of these
+    except FileExistsError:
+        if os.path.lexists(lock.parent):
+            raise  # a file where a folder must be
+        return False
+    try:
         os.symlink(_myself(), lock)
     except FileNotFoundError:
-        return False  # git removes empty folders, and just removed this one
-    except FileExistsError:
-        if not os.path.lexists(lock):
-            raise  # not a lock, but a file where a folder must be
-        _break_if_stale(lock)
         return False
+    except FileExistsError:
+        return _break_if_stale(lock) and _try_lock(lock)
     return True
 
 

@@ -37,7 +37,7 @@ class _Loader:
         return found
 
     def load_many(self, oids: list[str], read_many: ReadMany) -> dict[str, dict[bytes, Entry]]:
-        """Those of these trees that exist; the unknown ones are read at once."""
+        """The trees that exist, by object name. Those not known yet are read in one query."""
         cache = self._cache or {}
         found = {oid: cache[oid] for oid in oids if oid in cache}
         missing = [oid for oid in oids if oid not in found]

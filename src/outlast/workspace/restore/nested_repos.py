@@ -9,12 +9,13 @@ from pathlib import Path
 
 from outlast.errors import SaveFailed
 from outlast.workspace import repo, saves
-from outlast.workspace.capture.special import damage, nested_repos
+from outlast.workspace.capture.special import damage, modules, nested_repos
 from outlast.workspace.git import command, objects, trees
 from outlast.workspace.git.objects import Entry
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore.worktree import Change, Worktree
 from outlast.workspace.types import NestedRepo, raw, text
+from outlast.workspace.vault.give_back import give
 
 _NEEDED = (b"refs/heads", b"refs/tags", b"objects/info", b"objects/pack")  # git needs them even empty
 
@@ -26,21 +27,22 @@ class NestedRepoRestore:
 
     def __init__(
         self, folder: Path, worktree: Worktree, reader: ObjectReader, algo: objects.Algo,
-        held: saves.SaveContents, there: saves.SaveContents | None = None,
+        held: saves.SaveContents, there: saves.SaveContents | None = None, vault: Path | None = None,
     ) -> None:  # fmt: skip
+        self._vault = vault
         self._folder, self._worktree, self._reader, self._algo = folder, worktree, reader, algo
         self._held, self._there = held, there
         self._tree = self._tree_of(held)
         self._tree_now = self._tree_of(there)
         self._left = {raw(left.path) for left in there.meta.left_out} if there else set()
         self._now = {inside.path: inside for inside in there.meta.inside} if there else {}
-        self._apart = {raw(kept.path) for kept in held.meta.secrets}
-        self._apart_now = {raw(kept.path): kept.oid for kept in there.meta.secrets} if there else {}
+        self._apart = {raw(secret.path) for secret in held.meta.secrets}
+        self._apart_now = {raw(secret.path): secret.oid for secret in there.meta.secrets} if there else {}
         self._bare: list[tuple[bytes, Entry]] = []
         self._whole: list[bytes] = []
         self._pointers: list[tuple[bytes, bytes]] = []
         self._modules: list[tuple[Worktree, list[Change]]] = []
-        self.kept: list[str] = []
+        self.left_alone: list[str] = []
 
     def _tree_of(self, held: saves.SaveContents | None) -> trees.TreeEditor:
         entry = held.entries.get(b"inside") if held else None
@@ -71,17 +73,17 @@ class NestedRepoRestore:
         for place in self._whole:
             _make_needed(self._worktree, place + b"/")
         for path, entry in self._bare:
-            if self._worktree.told(path) is None:
+            if self._worktree.lstat(path) is None:
                 self._worktree.put(path, 0o644, self._reader.read(entry.oid)[1])
         for place, pointer in self._pointers:
             self._worktree.put(place, 0o644, pointer)
         for module, changes in self._modules:
             module.apply(changes)
-            if module.told(b"commondir") is None:  # a linked worktree has no refs of its own
+            if module.lstat(b"commondir") is None:  # a linked worktree has no refs of its own
                 _make_needed(module, b"")
 
     def _leave(self, place: bytes) -> None:
-        self.kept.append(text(place))
+        self.left_alone.append(text(place))
 
     def _files(self, tree: trees.TreeEditor, inside: NestedRepo) -> Files:
         top = nested_repos.place_in_tree(inside.path) + b"/files"
@@ -91,20 +93,20 @@ class NestedRepoRestore:
 
     def _changes(self, inside: NestedRepo) -> list[Change]:
         place = raw(inside.path) + b"/.git"
-        told = self._worktree.told(place)
-        if place + b"/" in self._left or (told is not None and not stat.S_ISDIR(told.st_mode)):
+        place_stat = self._worktree.lstat(place)
+        if place + b"/" in self._left or (place_stat is not None and not stat.S_ISDIR(place_stat.st_mode)):
             self._leave(place + b"/")  # no save has what is there, or another git folder is in use by now
             return []
         self._whole.append(place)
         known = self._now.get(inside.path)
         now = self._files(self._tree_now, inside) if known and known.tree and not known.gitfile else {}
-        now |= self._kept_apart(place)
+        now |= self._apart_files(place)
         wanted = self._files(self._tree, inside)
         for name in [name for name in wanted if place + b"/" + name in self._apart]:
             self._bare.append((place + b"/" + name, wanted.pop(name)))
         return [(place + b"/" + name, old, new) for name, old, new in self._differing(now, wanted, place)]
 
-    def _kept_apart(self, place: bytes) -> Files:
+    def _apart_files(self, place: bytes) -> Files:
         """Files with credentials that the pre-restore save stored separately, as they are now."""
         found: Files = {}
         for path, oid in self._apart_now.items():
@@ -123,7 +125,7 @@ class NestedRepoRestore:
         changes: list[Change] = [(name, now[name], None) for name in going]
         for name in sorted(wanted, key=lambda name: (name == b"HEAD", name)):
             if name.startswith(b"objects/"):
-                if self._worktree.told(place + b"/" + name) is None:
+                if self._worktree.lstat(place + b"/" + name) is None:
                     changes.append((name, None, wanted[name]))
             elif now.get(name) != wanted[name] or place + b"/" + name in self._left:
                 changes.append((name, now.get(name), wanted[name]))
@@ -143,7 +145,7 @@ class NestedRepoRestore:
         assert gitfile is not None, "a pointer was saved as one"
         pointer = self._reader.read(gitfile.oid)[1]
         real = nested_repos.pointed_git_dir(self._folder / os.fsdecode(raw(inside.path)), pointer)
-        is_there = self._worktree.told(place) is not None
+        is_there = self._worktree.lstat(place) is not None
         if not real.is_dir() or (is_there and self._worktree.digest(place, self._algo) != gitfile.oid):
             self._leave(place)
             return
@@ -183,14 +185,15 @@ class NestedRepoRestore:
             for name in sorted(wanted)
             if now.get(name) != wanted[name] or place + name in self._left
         ]
-        return changes if not changes or self._has_objects(inside, real, wanted) else None
+        has = self._has_objects(inside, real, wanted)
+        return changes if has or not changes else None
 
     def _branch_moved(self, real: Path, head: Entry, tip: Entry) -> bool:
         """Module branches are never moved: if one has moved on, HEAD is detached at its old commit."""
-        said = self._reader.read(head.oid)[1].strip()
-        if not said.startswith(b"ref: "):
+        content = self._reader.read(head.oid)[1].strip()
+        if not content.startswith(b"ref: "):
             return False
-        words = ["rev-parse", "--verify", "-q", os.fsdecode(said.removeprefix(b"ref: "))]
+        words = ["rev-parse", "--verify", "-q", os.fsdecode(content.removeprefix(b"ref: "))]
         return (
             command.run(words, git_dir=real, work_tree=real, ok=(0, 1, 128)) != self._reader.read(tip.oid)[1]
         )
@@ -199,6 +202,12 @@ class NestedRepoRestore:
         """Whether a module's git folder has all that HEAD and index will name, perhaps after adding the save's objects."""
         if self._finds_objects(real, wanted):
             return True
+        needs = self._tree.get(nested_repos.place_in_tree(inside.path) + modules.NEEDS)
+        if needs is not None and self._vault is not None:
+            noted = modules.module(inside.path, real, self._reader.read(needs.oid)[1])
+            (real / "objects" / "pack").mkdir(parents=True, exist_ok=True)
+            give(self._vault, real, list(noted.needs))
+            return self._finds_objects(real, wanted)
         pack = self._tree.get(nested_repos.place_in_tree(inside.path) + b"/pack")
         if pack is None:
             return False
@@ -228,15 +237,15 @@ def _names_only_readable(git_dir: Path, variables: dict[str, str]) -> bool:
         listed = command.names(command.run(["ls-files", "-s", "-z"], git_dir=git_dir, variables=variables))
         oids = b"".join([line.split()[1] + b"\n" for line in listed if not line.startswith(b"160000 ")])
         words = ["cat-file", "--batch-check", "--buffer"]
-        said = command.run(words, git_dir=git_dir, variables=variables, stdin=oids)
+        output = command.run(words, git_dir=git_dir, variables=variables, stdin=oids)
     except SaveFailed:
         return False
-    return not any(line.endswith(b" missing") for line in said.splitlines())
+    return not any(line.endswith(b" missing") for line in output.splitlines())
 
 
 def _make_needed(worktree: Worktree, place: bytes) -> None:
     """Not if a link replaces the folder: then somebody keeps them elsewhere."""
     for name in _NEEDED:
-        told = worktree.told(place + name.partition(b"/")[0])
-        if told is None or stat.S_ISDIR(told.st_mode):
+        place_stat = worktree.lstat(place + name.partition(b"/")[0])
+        if place_stat is None or stat.S_ISDIR(place_stat.st_mode):
             worktree.make_folder(place + name)

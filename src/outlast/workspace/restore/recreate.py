@@ -154,13 +154,13 @@ def _check_can_be_made(left: LostFolder, held: saves.SaveContents) -> None:
 
 def _branches_elsewhere(left: LostFolder) -> set[str]:
     """Branches checked out in worktrees other than the one that is gone."""
-    told = command.run(["worktree", "list", "--porcelain"], git_dir=left.place.common_dir)
+    listing = command.run(["worktree", "list", "--porcelain"], git_dir=left.place.common_dir)
     own = [b"worktree " + os.fsencode(left.place.folder)]
     if left.git_dir == left.place.common_dir:  # it is listed first, under the name of its git folder
-        own.append(told.partition(b"\n")[0])
+        own.append(listing.partition(b"\n")[0])
     return {
         os.fsdecode(line.removeprefix(b"branch "))
-        for block in told.split(b"\n\n")
+        for block in listing.split(b"\n\n")
         for line in block.splitlines()
         if line.startswith(b"branch ") and block.partition(b"\n")[0] not in own
     }
@@ -184,8 +184,8 @@ def _added(left: LostFolder, held: saves.SaveContents, new: Path) -> Path:
     words = ["worktree", "add", "--quiet", "--force", "--force", "--no-checkout", "--detach", str(new)]
     command.run([*words, held.meta.head], git_dir=common)
     faults.point("restore.worktree")
-    said = (new / ".git").read_bytes().removeprefix(b"gitdir: ").removesuffix(b"\n")
-    git_dir = Path(os.path.normpath(new / os.fsdecode(said)))
+    pointer = (new / ".git").read_bytes().removeprefix(b"gitdir: ").removesuffix(b"\n")
+    git_dir = Path(os.path.normpath(new / os.fsdecode(pointer)))
     branch = os.fsdecode(raw(held.meta.branch))
     if branch and refs.read_ref(common, branch) == held.meta.head and branch not in _branches_elsewhere(left):
         write_over(os.fsencode(git_dir / "HEAD"), b"ref: " + os.fsencode(branch) + b"\n")

@@ -29,7 +29,7 @@ from outlast.workspace.vault.give_back import give_back
 
 _LOCK_TEXT = b"outlast restores\n"
 _NAMED_MAX = 5
-_KEPT = "refs/outlast/hand/moved"
+_MOVED_HEADS = "refs/outlast/hand/moved"
 
 
 class RestoreReport(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class RestoreReport(msgspec.Struct, frozen=True):
     index: bool = False
     before: Save | None = None
     secrets: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    left_alone: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()  # overwritten, and stored separately in the pre-restore save
 
 
@@ -88,6 +88,9 @@ def _restore(saver: Saver, held: saves.SaveContents, purpose: Purpose, options: 
     head = _Head(place, held)
     if options.git_state:
         head.check(force=options.force)
+    if options.git_state and not place.shadow and not options.dry_run:
+        with saver.lock():
+            revive.revive_modules(place, held, saver.reader(), saver.folder)
     worktree = _worktree(saver, held)
     if options.dry_run:
         return _foreseen(saver, held, worktree)
@@ -103,7 +106,7 @@ def _restore(saver: Saver, held: saves.SaveContents, purpose: Purpose, options: 
     also = frozenset(hidden) - now.secrets - covering
     before = saver.capture(purpose, also=also - options.spared, apart=covering - options.spared)
     assert before is not None, "a save without if_dirty is always made"
-    with _told_if_interrupted(saver, before):
+    with _explaining_interruption(saver, before):
         with saver.lock():
             there = saves.read(saver.reader(), before.commit, place.algo)
             done = _Files(saver, held, there, worktree, hidden, options)
@@ -111,11 +114,11 @@ def _restore(saver: Saver, held: saves.SaveContents, purpose: Purpose, options: 
             if options.git_state and not place.shadow:
                 give_back(place, tips_of(saver.reader(), held))
                 head.put_back(purpose.run, force=options.force)
-                _put_index(saver, held)
+                put_index(saver, held)
                 _put_progress(saver, held)
         _verify(saver, held, options.spared)
-    told = _report(saver, held, done.changes, before, done.secrets, left=done.left, unlike=done.unlike)
-    return msgspec.structs.replace(told, apart=done.apart)
+    report = _report(saver, held, done.changes, before, done.secrets, left=done.left, unlike=done.unlike)
+    return msgspec.structs.replace(report, apart=done.apart)
 
 
 class _Files:
@@ -138,16 +141,16 @@ class _Files:
         unsaved_files.check_closed(saver, held, there.meta.left_out)
         unsaved_files.check_unsaved(saver, held, there.meta.left_out, worktree, {*apart, *options.spared})
         self._insides = NestedRepoRestore(
-            saver.folder, worktree, saver.reader(), saver.repo().algo, held, there
+            saver.folder, worktree, saver.reader(), saver.repo().algo, held, there, saver.repo().vault
         )
         self._below = self._insides.plan()
         worktree.check([*self.changes, *self._below])
         self._wanted: list[Secret] = []
         if options.with_secrets:
             self._wanted = unsaved_files.secrets_wanted(saver, held, there, worktree, options.spared)
-        over = {*map(text, apart.keys() - options.spared), *(kept.path for kept in self._wanted)}
-        gone = [kept for kept in there.meta.secrets if kept not in held.meta.secrets]
-        self.apart = tuple(kept.path for kept in gone if kept.path in over)
+        over = {*map(text, apart.keys() - options.spared), *(secret.path for secret in self._wanted)}
+        gone = [secret for secret in there.meta.secrets if secret not in held.meta.secrets]
+        self.apart = tuple(secret.path for secret in gone if secret.path in over)
         self.unlike: list[bytes] = []
         self.secrets: tuple[str, ...] = ()
         self.left: list[str] = []
@@ -162,11 +165,11 @@ class _Files:
             self._worktree.apply(self._below)
             self._insides.finish()
             refs.syncfs(self._saver.folder)
-        self.left = [*self._insides.kept, *map(text, refused)]
+        self.left = [*self._insides.left_alone, *map(text, refused)]
 
 
 @contextlib.contextmanager
-def _told_if_interrupted(saver: Saver, before: Save) -> Iterator[None]:
+def _explaining_interruption(saver: Saver, before: Save) -> Iterator[None]:
     """If a restore is interrupted, say what state the folder is in, and where the old files are."""
     try:
         yield
@@ -190,10 +193,15 @@ def materialise(
     saves.check_names(held)
     secrets = unsaved_files.secrets_of(saver, held) if with_secrets else []
     place = saver.repo()
-    plain = place.shadow or not held.meta.head
+    plain = not held.meta.head or held.meta.shadow
     wanted = changes_between(saver, None, held.tree)  # first, so that a damaged save makes no folder
     with new_folder.claim_folder(to, 0o700 if plain else 0o777) as claim:
-        if not plain:
+        if place.shadow and not plain:
+            claim.check()
+            revive.revive_beside(place, held, saver.reader(), to)
+            own = msgspec.structs.replace(place, common_dir=to / ".git", shadow=False)
+            give_back(own, tips_of(saver.reader(), held))
+        elif not plain:
             _keep_head_of_removed(place, to)
             give_back(place, tips_of(saver.reader(), held))
             # By force, in case git's list still has a worktree that somebody removed from there.
@@ -209,7 +217,7 @@ def materialise(
             ]
             command.run(words, git_dir=place.common_dir)
         _fill(saver, held, claim, wanted, secrets)
-    return _report(saver, held, wanted, None, tuple(kept.path for kept in secrets), folder=to)
+    return _report(saver, held, wanted, None, tuple(secret.path for secret in secrets), folder=to)
 
 
 def _keep_head_of_removed(place: repo.Repo, folder: Path) -> None:
@@ -220,7 +228,7 @@ def _keep_head_of_removed(place: repo.Repo, folder: Path) -> None:
     with contextlib.suppress(OSError):
         oid = os.fsdecode(durable.read_plain(left / "HEAD")).strip()
         if oid and refs.is_head(oid, ""):
-            keep_commit(place, f"{_KEPT}/{oid[:16]}", oid)
+            keep_commit(place, f"{_MOVED_HEADS}/{oid[:16]}", oid)
 
 
 def _fill(
@@ -242,10 +250,10 @@ def _fill(
     unsaved_files.put_secrets(saver, held, secrets, worktree)
     claim.check()
     refs.syncfs(to)
-    if not place.shadow and held.meta.head:
-        own = repo.own(to)
+    if held.meta.head and not held.meta.shadow:
+        own, common = repo.own(to), to / ".git" if place.shadow else place.common_dir
         # `.git` of the workspace may be a link.
-        if own is None or os.path.realpath(own.common_dir) != os.path.realpath(place.common_dir):
+        if own is None or os.path.realpath(own.common_dir) != os.path.realpath(common):
             raise new_folder.replaced_error(to)
         there = repo.Repo(to, own.git_dir, own.common_dir, own.algo, place.vault)
         _put_index_into(there.index, saver.reader(), held)
@@ -395,8 +403,8 @@ class _Head:
             )
 
     def _is_elsewhere(self) -> bool:
-        told = command.run(["worktree", "list", "--porcelain"], git_dir=self._place.common_dir)
-        return os.fsencode(f"branch {self._ref}") in told.splitlines()
+        listing = command.run(["worktree", "list", "--porcelain"], git_dir=self._place.common_dir)
+        return os.fsencode(f"branch {self._ref}") in listing.splitlines()
 
     def put_back(self, run: str, *, force: bool) -> None:
         """Move the branch first, if allowed, then HEAD."""
@@ -410,12 +418,13 @@ class _Head:
             else:
                 refs.delete_ref(common, self._ref, self._tip)
         if self._now != self._wanted:
-            said = f"ref: {self._ref}\n" if self._wanted.branch else f"{self._wanted.oid}\n"
-            write_over(os.fsencode(self._place.git_dir / "HEAD"), os.fsencode(said))
+            content = f"ref: {self._ref}\n" if self._wanted.branch else f"{self._wanted.oid}\n"
+            write_over(os.fsencode(self._place.git_dir / "HEAD"), os.fsencode(content))
             faults.point("restore.head")
 
 
-def _put_index(saver: Saver, held: saves.SaveContents) -> None:
+def put_index(saver: Saver, held: saves.SaveContents) -> None:
+    """Write a save's index into the repository, which has what it names."""
     _put_index_into(saver.repo().index, saver.reader(), held)
 
 
@@ -508,12 +517,13 @@ def _files_of(reader: ObjectReader, entry: Entry | None, algo: objects.Algo) -> 
 def tips_of(reader: ObjectReader, held: saves.SaveContents) -> list[str]:
     """The objects that HEAD, index and a merge in progress name once a save is restored."""
     m = objects.parse_commit(reader.read(_parents(reader, _parents(reader, held.commit)[-1])[-1])[1])
-    named = m.parents[1:] if held.previous else m.parents
+    named = list(m.parents[1:] if held.previous else m.parents)
     beside = [
         entry.oid
         for name, entry in held.entries.items()
         if name in (b"stages", b"empty") or name.startswith(b"held-")
     ]
+    named = [oid for oid in named if oid != held.meta.modules]
     return [held.meta.head, held.index_tree, *named, *beside]
 
 

@@ -52,8 +52,8 @@ def hidden_files(worktree: Worktree, changes: Sequence[Change]) -> dict[bytes, E
 
 
 def _is_file(worktree: Worktree, path: bytes) -> bool:
-    told = worktree.told(path)
-    return told is not None and (stat.S_ISREG(told.st_mode) or stat.S_ISLNK(told.st_mode))
+    file_stat = worktree.lstat(path)
+    return file_stat is not None and (stat.S_ISREG(file_stat.st_mode) or stat.S_ISLNK(file_stat.st_mode))
 
 
 def with_hidden_files(changes: Sequence[Change], found: Mapping[bytes, Entry]) -> list[Change]:
@@ -66,8 +66,8 @@ def with_hidden_files(changes: Sequence[Change], found: Mapping[bytes, Entry]) -
 def stored_as_secrets(
     worktree: Worktree, there: saves.SaveContents, found: Mapping[bytes, Entry]
 ) -> dict[bytes, Entry]:
-    """Those of these files that are, unchanged, among the secrets of the pre-restore save."""
-    saved = {raw(kept.path): kept.oid for kept in there.meta.secrets}
+    """The files that the pre-restore save has, unchanged, among its secrets."""
+    saved = {raw(secret.path): secret.oid for secret in there.meta.secrets}
     return {
         path: entry
         for path, entry in found.items()
@@ -139,7 +139,7 @@ def files_over_secrets(
     tree = trees.TreeEditor(now.tree, read, saver.repo().algo)
     return frozenset(
         path
-        for path, oid in ((raw(kept.path), kept.oid) for kept in held.meta.secrets)
+        for path, oid in ((raw(secret.path), secret.oid) for secret in held.meta.secrets)
         if path not in now.secrets
         and tree.get(path) is None
         and _is_file(worktree, path)
@@ -155,19 +155,19 @@ def secrets_wanted(
     spared: Collection[bytes],
 ) -> list[Secret]:
     """The untracked secrets to restore. Raises SaveFailed if one would overwrite what no save has."""
-    saved = {kept.path: kept.oid for kept in there.meta.secrets}
+    saved = {secret.path: secret.oid for secret in there.meta.secrets}
     tree = _tree(saver, there)
     wanted = []
-    for kept in held.meta.secrets:
-        path = raw(kept.path)
+    for secret in held.meta.secrets:
+        path = raw(secret.path)
         if path in spared:
             continue
         now, entry = worktree.digest(path, objects.SHA1), tree.get(path)
-        if now in ("", saved.get(kept.path)) or (
+        if now in ("", saved.get(secret.path)) or (
             entry and worktree.digest(path, saver.repo().algo) == entry.oid
         ):
-            wanted.append(kept)
-        elif now != kept.oid:
+            wanted.append(secret)
+        elif now != secret.oid:
             raise in_the_way(path)
     return wanted
 
@@ -175,10 +175,10 @@ def secrets_wanted(
 def secrets_of(saver: Saver, held: saves.SaveContents) -> list[Secret]:
     """The untracked secrets of a save. Raises SaveFailed if one is not stored here."""
     here = secrets_here(saver, held)
-    for kept in held.meta.secrets:
-        if kept.path not in here:
+    for secret in held.meta.secrets:
+        if secret.path not in here:
             raise SaveFailed(
-                f"the secret {kept.path} of the save {held.commit[:12]} is not stored here: it was removed, or the"
+                f"the secret {secret.path} of the save {held.commit[:12]} is not stored here: it was removed, or the"
                 " save came from elsewhere",
                 hint="leave out --with-secrets, and put the file there yourself",
             )
@@ -191,7 +191,7 @@ def secrets_here(saver: Saver, held: saves.SaveContents) -> frozenset[str]:
     if not held.meta.secrets or not (place / "HEAD").exists():
         return frozenset()
     with ObjectReader(place, command.environment()) as reader:
-        return frozenset(kept.path for kept in held.meta.secrets if reader.has(kept.oid))
+        return frozenset(secret.path for secret in held.meta.secrets if reader.has(secret.oid))
 
 
 def _secrets_dir(saver: Saver, held: saves.SaveContents) -> Path:
@@ -208,9 +208,9 @@ def put_secrets(
     if not wanted or not (place / "HEAD").exists():
         return ()
     with ObjectReader(place, command.environment()) as reader:
-        kept_here = [kept for kept in wanted if reader.has(kept.oid)]
-        if any(raw(kept.path).startswith(b".git/") for kept in kept_here):
+        secrets_stored = [secret for secret in wanted if reader.has(secret.oid)]
+        if any(raw(secret.path).startswith(b".git/") for secret in secrets_stored):
             raise SaveDamaged(f"save {held.commit[:12]} has a secret inside a .git folder")
-        for kept in kept_here:
-            worktree.put(raw(kept.path), kept.mode, reader.read(kept.oid)[1])
-    return tuple(kept.path for kept in kept_here)
+        for secret in secrets_stored:
+            worktree.put(raw(secret.path), secret.mode, reader.read(secret.oid)[1])
+    return tuple(secret.path for secret in secrets_stored)

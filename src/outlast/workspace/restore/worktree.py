@@ -13,7 +13,7 @@ from pathlib import Path
 from outlast import faults
 from outlast.errors import SaveDamaged, SaveFailed
 from outlast.store import durable as store_durable
-from outlast.workspace import leftovers
+from outlast.workspace import leftovers, nowhere
 from outlast.workspace.capture.special.permissions import BITS, folder_bits, usual_bits
 from outlast.workspace.capture.stat_cache import mode_of
 from outlast.workspace.git import objects
@@ -24,7 +24,6 @@ Change = tuple[bytes, Entry | None, Entry | None]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)
 NAMELESS = hasattr(os, "O_TMPFILE")  # whether this system has files without a name
 _NOT_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 _CHUNK = 1 << 20
@@ -75,8 +74,10 @@ class Worktree:
 
     def unlike(self) -> list[bytes]:
         """Existing files whose permission bits differ from what they should have."""
-        found = ((path, bits, self.told(path)) for path, bits in self._bits.items())
-        return [path for path, bits, told in found if told is not None and _differs(told, bits)]
+        found = ((path, bits, self.lstat(path)) for path, bits in self._bits.items())
+        return [
+            path for path, bits, file_stat in found if file_stat is not None and _differs(file_stat, bits)
+        ]
 
     def put_bits(self, paths: Sequence[bytes]) -> list[bytes]:
         """Set the permission bits of files whose content is right; return those that are not ours to change."""
@@ -88,15 +89,15 @@ class Worktree:
             faults.point("restore.written")
         return refused
 
-    def told(self, path: bytes) -> os.stat_result | None:
+    def lstat(self, path: bytes) -> os.stat_result | None:
         """The stat of a path itself, not of a link's target; None if it does not exist, or only through a link."""
         with self._folder(path) as folder:
-            return _told(folder, _name(path)) if folder is not None else None
+            return _lstat(folder, _name(path)) if folder is not None else None
 
     def entry(self, path: bytes) -> Entry | None:
         """A file or link as a tree's entry."""
-        told = self.told(path)
-        return Entry(mode_of(told), self.digest(path, self._algo)) if told is not None else None
+        file_stat = self.lstat(path)
+        return Entry(mode_of(file_stat), self.digest(path, self._algo)) if file_stat is not None else None
 
     def digest(self, path: bytes, algo: objects.Algo) -> str:
         """The object name of a file or link; empty if there is none."""
@@ -155,7 +156,7 @@ class Worktree:
             os.mkdir(part, folder_bits(self._bits, folder, self._umask), dir_fd=fd)
             below = os.open(part, _FOLDER, dir_fd=fd)
         except OSError as error:
-            if error.errno not in _NO_FOLDER:
+            if not nowhere.is_nowhere(error):
                 raise
             if not make:
                 return None
@@ -181,18 +182,18 @@ class Worktree:
 
     def _check_same(self, folder: int, path: bytes, old: Entry | None, new: Entry | None) -> bool:
         """Refuse to touch a file that changed since the pre-restore save; True if it is already as wanted."""
-        told = _told(folder, _name(path))
-        if told is None or (stat.S_ISDIR(told.st_mode) and _is_hollow(folder, _name(path))):
+        file_stat = _lstat(folder, _name(path))
+        if file_stat is None or (stat.S_ISDIR(file_stat.st_mode) and _is_hollow(folder, _name(path))):
             return False
-        found = Entry(mode_of(told), self._digest(folder, _name(path), self._algo))
+        found = Entry(mode_of(file_stat), self._digest(folder, _name(path), self._algo))
         if found not in (old, new):
             raise in_the_way(path)
         return found == new
 
     def _will_be_free(self, folder: int, path: bytes, going: set[bytes]) -> bool:
         """Whether this is a folder in which every file is about to be deleted."""
-        told = _told(folder, _name(path))
-        if told is None or not stat.S_ISDIR(told.st_mode):
+        file_stat = _lstat(folder, _name(path))
+        if file_stat is None or not stat.S_ISDIR(file_stat.st_mode):
             return False
         start = len(_name(path))
         for here, folders, names, fd in os.fwalk(_name(path), dir_fd=folder):
@@ -207,23 +208,23 @@ class Worktree:
         for end in range(1, len(parts) + 1):
             above = b"/".join(parts[:end])
             with self._folder(above) as folder:
-                told = _told(folder, _name(above)) if folder is not None else None
-            if told is None:
+                file_stat = _lstat(folder, _name(above)) if folder is not None else None
+            if file_stat is None:
                 return
-            if not stat.S_ISDIR(told.st_mode):
+            if not stat.S_ISDIR(file_stat.st_mode):
                 if above not in going:
                     raise in_the_way(above)
                 return
 
     def _digest(self, folder: int, name: bytes, algo: objects.Algo) -> str:
-        told = _told(folder, name)
-        if told is None:
+        file_stat = _lstat(folder, name)
+        if file_stat is None:
             return ""
-        if stat.S_ISLNK(told.st_mode):
+        if stat.S_ISLNK(file_stat.st_mode):
             return objects.oid_of("blob", os.readlink(name, dir_fd=folder), algo)
-        if not stat.S_ISREG(told.st_mode):
+        if not stat.S_ISREG(file_stat.st_mode):
             return "no regular file"
-        digest = algo.new(b"blob %d\0" % told.st_size)
+        digest = algo.new(b"blob %d\0" % file_stat.st_size)
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         try:
             while chunk := os.read(fd, _CHUNK):
@@ -238,8 +239,8 @@ class Worktree:
         with self._folder(path) as folder:
             if folder is None:
                 return
-            told = _told(folder, _name(path))
-            if told is None or stat.S_ISDIR(told.st_mode):
+            file_stat = _lstat(folder, _name(path))
+            if file_stat is None or stat.S_ISDIR(file_stat.st_mode):
                 return  # it is gone already, and what is in a folder belongs to somebody else
             self._check_same(folder, path, old, None)
             os.unlink(_name(path), dir_fd=folder)
@@ -254,14 +255,14 @@ class Worktree:
                 target = self._reader.read(new.oid)[1]
                 self._replace(folder, path, lambda name: os.symlink(target, name, dir_fd=folder))
             else:
-                kept = self._bits.get(path)
-                if kept is None:
-                    kept = _permissions(_told(folder, _name(path)), new, path)
+                bits = self._bits.get(path)
+                if bits is None:
+                    bits = _permissions(_lstat(folder, _name(path)), new, path)
                 usual = usual_bits(new.mode, self._umask)
-                self._put_file(folder, path, usual, kept, lambda fd: self._reader.copy_to(new.oid, fd))
+                self._put_file(folder, path, usual, bits, lambda fd: self._reader.copy_to(new.oid, fd))
 
     def _put_file(
-        self, folder: int, path: bytes, usual: int, kept: int | None, fill: Callable[[int], object]
+        self, folder: int, path: bytes, usual: int, bits: int | None, fill: Callable[[int], object]
     ) -> None:
         """Make a file with these permissions, else with the usual ones that the umask allows.
 
@@ -270,12 +271,12 @@ class Worktree:
         try:
             fd = _open_nameless(folder, usual)
             if fd is None:
-                self._replace(folder, path, lambda name: _write_named(folder, name, usual, kept, fill))
+                self._replace(folder, path, lambda name: _write_named(folder, name, usual, bits, fill))
                 return
             try:
                 fill(fd)
-                if kept is not None:
-                    os.fchmod(fd, kept)
+                if bits is not None:
+                    os.fchmod(fd, bits)
                 self._name(folder, path, f"/proc/self/fd/{fd}")
             finally:
                 os.close(fd)
@@ -338,7 +339,7 @@ def _name(path: bytes) -> bytes:
     return path.rpartition(b"/")[2]
 
 
-def _told(folder: int, name: bytes) -> os.stat_result | None:
+def _lstat(folder: int, name: bytes) -> os.stat_result | None:
     with contextlib.suppress(FileNotFoundError):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return None
@@ -346,20 +347,20 @@ def _told(folder: int, name: bytes) -> os.stat_result | None:
 
 def _is_git(folder: int, below: int) -> bool:
     """Whether a folder is `.git` too, because this file system does not distinguish it from `.GIT`."""
-    told = _told(folder, b".git")
-    return told is not None and os.path.samestat(told, os.fstat(below))
+    file_stat = _lstat(folder, b".git")
+    return file_stat is not None and os.path.samestat(file_stat, os.fstat(below))
 
 
-def _permissions(told: os.stat_result | None, new: Entry, path: bytes) -> int | None:
+def _permissions(file_stat: os.stat_result | None, new: Entry, path: bytes) -> int | None:
     """The permissions of the replaced file, except the right to execute; None if they are usual."""
-    if told is None or not stat.S_ISREG(told.st_mode):
+    if file_stat is None or not stat.S_ISREG(file_stat.st_mode):
         return 0o444 if b"/.git/objects/" in path else None
-    bits = told.st_mode & 0o777
+    bits = file_stat.st_mode & 0o777
     return bits | (bits & 0o444) >> 2 if new.mode == EXEC else bits & ~0o111
 
 
-def _differs(told: os.stat_result, bits: int) -> bool:
-    return stat.S_ISREG(told.st_mode) and told.st_mode & BITS != bits
+def _differs(file_stat: os.stat_result, bits: int) -> bool:
+    return stat.S_ISREG(file_stat.st_mode) and file_stat.st_mode & BITS != bits
 
 
 def _put_bits(folder: int, name: bytes, bits: int) -> bool:
@@ -367,9 +368,9 @@ def _put_bits(folder: int, name: bytes, bits: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
-            told = os.fstat(fd)
-            if _differs(told, bits):
-                os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(told.st_mode) & ~BITS | bits)
+            file_stat = os.fstat(fd)
+            if _differs(file_stat, bits):
+                os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(file_stat.st_mode) & ~BITS | bits)
         except PermissionError:
             return False
         finally:
@@ -407,12 +408,12 @@ def _open_nameless(folder: int, bits: int) -> int | None:
 
 
 def _write_named(
-    folder: int, name: bytes, usual: int, kept: int | None, fill: Callable[[int], object]
+    folder: int, name: bytes, usual: int, wanted_bits: int | None, fill: Callable[[int], object]
 ) -> None:
     """A new file that only we may read until it is whole."""
     fd = os.open(name, _CREATE, usual, dir_fd=folder)
     try:
-        bits = stat.S_IMODE(os.fstat(fd).st_mode) if kept is None else kept
+        bits = stat.S_IMODE(os.fstat(fd).st_mode) if wanted_bits is None else wanted_bits
         os.fchmod(fd, 0o600)
         fill(fd)
         os.fchmod(fd, bits)

@@ -16,20 +16,20 @@ import msgspec
 from outlast import decoders
 from outlast.errors import SaveFailed
 from outlast.store.durable import sync_folder
-from outlast.workspace.capture.stat_cache import YOUNG_NS
 from outlast.workspace.compact import repack
 from outlast.workspace.git import command, refs
 from outlast.workspace.git.git_dir import seeing, write_config
 from outlast.workspace.git.objects import Algo, parse_commit
 from outlast.workspace.git.packs import PackWriter, read_pack_index
 from outlast.workspace.git.reader import ObjectReader
-from outlast.workspace.repo import Repo
+from outlast.workspace.git.rooms import room
+from outlast.workspace.repo import YOUNG_NS, Repo
 from outlast.workspace.types import raw, text
 from outlast.workspace.vault import sources
 
 TRIES = 8
 BIG_BYTES = 8 << 20  # a loose object of more is packed by git, outside of our memory
-ASKED_MAX = 300  # whether the vault has more objects than that, its pack indexes tell sooner than git
+OIDS_FOR_GIT_MAX = 300  # whether the vault has more objects than that, its pack indexes tell sooner than git
 INDEXES_BYTES = 8 << 20
 _NOTE = "brought"
 _UNLINKABLE = frozenset(
@@ -51,29 +51,30 @@ class Brought(msgspec.Struct):
     """What a vault has of a repository, as far as it was looked at."""
 
     seen: dict[str, Seen] = {}
-    shallow: tuple[int, int] = (0, 0)
+    shallow: list[tuple[int, int]] = []
 
 
 class Tips(NamedTuple):
-    """What a save reaches in the user's repository: commits, and an index. Asked only where packs cannot be linked."""
+    """What a save reaches in a repository: objects, and an index. Asked only where packs cannot be linked."""
 
     git_dir: Path
-    commits: Sequence[str]
-    index_file: Path | None
-    known: Sequence[str]
+    common_dir: Path
+    named: Sequence[str]
+    index_file: Path | None = None
+    known: Sequence[str] = ()
 
 
 class BringIn:
-    """One look at a user's repository. `take` before the save's pack is closed, `done` after that."""
+    """One look at a user's repository and those of its submodules. `take` before the save's pack is closed, `done` after that."""
 
-    def __init__(self, vault: Path, common_dir: Path, algo: Algo, has: ObjectReader) -> None:
-        self._vault, self._common, self._algo, self._has = vault, common_dir, algo, has
+    def __init__(self, vault: Path, algo: Algo, has: ObjectReader, tips: Sequence[Tips]) -> None:
+        self._vault, self._algo, self._has, self._tips = vault, algo, has, tips
         self._note = load(vault)
         self._now = Brought()
         self._unlinked: list[Path] = []  # packs
         self.damaged: set[str] = set()
 
-    def take(self, pack: PackWriter, tips: Tips) -> None:
+    def take(self, pack: PackWriter) -> None:
         """Link or copy packs, and add loose objects to a pack that is about to be closed.
 
         It looks until nothing has changed while it looked, because git adds an object's parts before the object.
@@ -88,7 +89,7 @@ class BringIn:
             except FileNotFoundError:
                 continue  # git packed or removed it meanwhile
         if self._unlinked:
-            self._copy_needed(tips)
+            self._copy_needed()
 
     def done(self) -> None:
         """Note what was looked at. The save's pack is durable by now, so this is true after a power cut as well."""
@@ -98,7 +99,7 @@ class BringIn:
         new.replace(self._vault / _NOTE)
 
     def _look(self) -> dict[str, Seen]:
-        folders = sources.object_folders(self._common)
+        folders = [each for tips in self._tips for each in sources.object_folders(tips.common_dir)]
         found = {
             text(folder): Seen(sources.pack_stamp(folder), sources.loose_folders(folder))
             for folder in folders
@@ -141,20 +142,16 @@ class BringIn:
         if (there / f"{name}.promisor").exists():
             mark_partial(self._vault, self._algo)
 
-    def _copy_needed(self, tips: Tips) -> None:
+    def _copy_needed(self) -> None:
         """Packs that cannot be linked: copy what HEAD, index and a merge need of them; if git cannot, all of them."""
-        room = self._vault / f"{repack.PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
-        (room / "pack").mkdir(parents=True)
-        try:
+        with room(self._vault) as own:
             try:
-                made = _pack_reached(self._vault, self._common, room, tips)
+                made = [_pack_reached(self._vault, own, tips) for tips in self._tips]
             except SaveFailed:
                 self._copy_all()
                 return
-            if made is not None:
-                repack.publish(self._vault / "objects" / "pack", made, [])
-        finally:
-            shutil.rmtree(room, ignore_errors=True)
+            for pack in filter(None, made):
+                repack.publish(self._vault / "objects" / "pack", pack, [])
 
     def _copy_all(self) -> None:
         there = self._vault / "objects" / "pack"
@@ -186,8 +183,8 @@ class BringIn:
                     self._add(objects, oid, pack, None)
 
     def _lacking(self, oids: Sequence[str]) -> Iterable[str]:
-        """Those that the vault lacks. Git takes 20 times as long to tell it of many."""
-        if len(oids) <= ASKED_MAX:
+        """The objects that the vault lacks. For many, its pack indexes are read: git takes 20 times as long."""
+        if len(oids) <= OIDS_FOR_GIT_MAX:
             return self._has.lacking(oids) if oids else []
         indexes = list((self._vault / "objects" / "pack").glob("pack-*.idx"))
         if sum(index.stat().st_size for index in indexes) > INDEXES_BYTES:
@@ -209,20 +206,17 @@ class BringIn:
 
     def _pack_big(self, objects: Path, oids: Sequence[str]) -> bool:
         """Let git pack big ones, in a pack of their own; False if git fails at a damaged one."""
-        room = self._vault / f"{repack.PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
-        (room / "pack").mkdir(parents=True)
-        try:
-            words = ["pack-objects", "-q", "--window=0", str(room / "pack" / "pack")]
-            said = command.run(
-                [*_QUICK, *words], git_dir=self._vault, stdin="".join(f"{oid}\n" for oid in oids).encode(),
-                variables={"GIT_OBJECT_DIRECTORY": str(room), **seeing(objects)},
-            )  # fmt: skip
-            (name,) = said.decode().split()
-            repack.publish(self._vault / "objects" / "pack", room / "pack" / f"pack-{name}.pack", [])
-        except SaveFailed:
-            return False
-        finally:
-            shutil.rmtree(room, ignore_errors=True)
+        with room(self._vault) as own:
+            words = ["pack-objects", "-q", "--window=0", str(own / "pack" / "pack")]
+            try:
+                output = command.run(
+                    [*_QUICK, *words], git_dir=self._vault, stdin="".join(f"{oid}\n" for oid in oids).encode(),
+                    variables={"GIT_OBJECT_DIRECTORY": str(own), **seeing(objects)},
+                )  # fmt: skip
+            except SaveFailed:
+                return False
+            (name,) = output.decode().split()
+            repack.publish(self._vault / "objects" / "pack", own / "pack" / f"pack-{name}.pack", [])
         return True
 
     # -- a shallow clone -----------------------------------------------------------------------------------------------
@@ -230,10 +224,11 @@ class BringIn:
     def _note_shallow(self) -> None:
         """Name the commits of the vault whose parents it lacks, as git does in a shallow clone."""
         ours = self._vault / "shallow"
-        self._now.shallow = _stamp(self._common / "shallow")
+        theirs = [tips.common_dir / "shallow" for tips in self._tips]
+        self._now.shallow = [_stamp(each) for each in theirs]
         if self._now.shallow == self._note.shallow and self._note.seen:
             return
-        named = set(_lines(ours)) | set(_lines(self._common / "shallow"))
+        named = set(_lines(ours)).union(*map(_lines, theirs))
         lacking = sorted(oid for oid in named if self._lacks_parents(oid))
         if lacking:
             new = self._vault / f"shallow.{os.getpid()}"
@@ -263,8 +258,8 @@ def bring(place: Repo, commits: Sequence[str]) -> None:
         ObjectReader(place.vault, command.environment()) as has,
         PackWriter(place.packs, place.algo, lazy=True) as pack,
     ):
-        brought = BringIn(place.vault, place.common_dir, place.algo, has)
-        brought.take(pack, Tips(place.git_dir, commits, None, []))
+        brought = BringIn(place.vault, place.algo, has, [Tips(place.git_dir, place.common_dir, commits)])
+        brought.take(pack)
         pack.close()
         sync_folder(place.packs)  # for packs that were linked
         brought.done()
@@ -302,22 +297,22 @@ def _without_young(found: dict[str, Seen]) -> dict[str, Seen]:
     }
 
 
-def _pack_reached(vault: Path, common: Path, room: Path, tips: Tips) -> Path | None:
-    """One pack of what these commits and this index reach, and what the vault has not; None if that is nothing."""
-    wanted = "".join([f"{oid}\n" for oid in tips.commits] + [f"^{oid}\n" for oid in tips.known])
+def _pack_reached(vault: Path, own: Path, tips: Tips) -> Path | None:
+    """One pack of what these tips and this index reach, and what the vault has not; None if that is nothing."""
+    wanted = "".join([f"{oid}\n" for oid in tips.named] + [f"^{oid}\n" for oid in tips.known])
     words = ["pack-objects", "-q", "--revs", "--non-empty", "--delta-base-offset", "--window=0"]
     variables = {
-        "GIT_OBJECT_DIRECTORY": str(room), "GIT_NO_REPLACE_OBJECTS": "1",
-        **seeing(common / "objects", vault / "objects"),
+        "GIT_OBJECT_DIRECTORY": str(own), "GIT_NO_REPLACE_OBJECTS": "1",
+        **seeing(tips.common_dir / "objects", vault / "objects"),
     }  # fmt: skip
     if tips.index_file is not None:
         words.append("--indexed-objects")
         variables["GIT_INDEX_FILE"] = str(tips.index_file)
-    said = command.run(
-        [*_QUICK, *words, str(room / "pack" / "pack")], git_dir=tips.git_dir, variables=variables,
+    output = command.run(
+        [*_QUICK, *words, str(own / "pack" / "pack")], git_dir=tips.git_dir, variables=variables,
         stdin=wanted.encode(),
     )  # fmt: skip
-    return room / "pack" / f"pack-{said.decode().strip()}.pack" if said.strip() else None
+    return own / "pack" / f"pack-{output.decode().strip()}.pack" if output.strip() else None
 
 
 def _path(shown: str) -> Path:
@@ -334,8 +329,8 @@ def _flush(path: Path) -> None:
 
 def _stamp(path: Path) -> tuple[int, int]:
     with contextlib.suppress(OSError):
-        told = path.stat()
-        return told.st_mtime_ns, told.st_size
+        file_stat = path.stat()
+        return file_stat.st_mtime_ns, file_stat.st_size
     return 0, 0
 
 

@@ -10,10 +10,11 @@ import msgspec
 from outlast import faults
 from outlast.errors import SaveFailed
 from outlast.store.durable import sync_folder
-from outlast.workspace.compact import repack
 from outlast.workspace.git import command, refs
 from outlast.workspace.git.git_dir import seeing
+from outlast.workspace.git.packs import read_pack_index
 from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.git.rooms import room
 from outlast.workspace.repo import Repo
 
 _PLAIN = {"GIT_NO_REPLACE_OBJECTS": "1"}
@@ -51,15 +52,18 @@ def _shared(place: Repo) -> list[str]:
     both = []
     for git_dir in (place.common_dir, place.vault):
         words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"]
-        said = command.run(words, git_dir=git_dir, stdin=stdin, variables=_PLAIN).decode()
-        both.append({line.split()[0] for line in said.splitlines() if line.endswith((" commit", " tag"))})
+        output = command.run(words, git_dir=git_dir, stdin=stdin, variables=_PLAIN).decode()
+        both.append({line.split()[0] for line in output.splitlines() if line.endswith((" commit", " tag"))})
     return sorted(both[0] & both[1])
 
 
 def _give(place: Repo, revisions: Sequence[str]) -> None:
-    room = place.vault / f"{repack.PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
-    (room / "pack").mkdir(parents=True)
-    try:
+    give(place.vault, place.common_dir, revisions)
+
+
+def give(vault: Path, common_dir: Path, revisions: Sequence[str]) -> None:
+    """Put what these reach into a pack of another repository. Durable when it returns."""
+    with room(vault) as own:
         words = [
             "pack-objects",
             "-q",
@@ -68,15 +72,24 @@ def _give(place: Repo, revisions: Sequence[str]) -> None:
             "--delta-base-offset",
             "--missing=allow-promisor",
         ]
-        said = command.run(
-            ["-c", "pack.packSizeLimit=0", "-c", "pack.indexVersion=2", *words, str(room / "pack" / "pack")],
-            git_dir=place.vault, stdin="".join(f"{each}\n" for each in revisions).encode(),
-            variables={"GIT_OBJECT_DIRECTORY": str(room), **seeing(place.vault / "objects"), **_PLAIN},
+        output = command.run(
+            ["-c", "pack.packSizeLimit=0", "-c", "pack.indexVersion=2", *words, str(own / "pack" / "pack")],
+            git_dir=vault, stdin="".join(f"{each}\n" for each in revisions).encode(),
+            variables={"GIT_OBJECT_DIRECTORY": str(own), **seeing(vault / "objects"), **_PLAIN},
         )  # fmt: skip
-        if said.strip():
-            _publish(room / "pack" / f"pack-{said.decode().strip()}", place.common_dir / "objects" / "pack")
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
+        if output.strip():
+            _publish(own / "pack" / f"pack-{output.decode().strip()}", common_dir / "objects" / "pack")
+
+
+def give_objects(vault: Path, common_dir: Path, oids: Sequence[str]) -> None:
+    """Put just these objects of a vault into a pack of another repository. Durable when it returns."""
+    with room(vault) as own:
+        output = command.run(
+            ["-c", "pack.packSizeLimit=0", "-c", "pack.indexVersion=2", "pack-objects", "-q", str(own / "pack" / "pack")],
+            git_dir=vault, stdin="".join(f"{oid}\n" for oid in oids).encode(),
+            variables={"GIT_OBJECT_DIRECTORY": str(own), **seeing(vault / "objects"), **_PLAIN},
+        )  # fmt: skip
+        _publish(own / "pack" / f"pack-{output.decode().strip()}", common_dir / "objects" / "pack")
 
 
 def _publish(made: Path, folder: Path) -> None:
@@ -95,17 +108,18 @@ def _publish(made: Path, folder: Path) -> None:
     sync_folder(folder)
 
 
-def give_anew(place: Repo, git_dir: Path, tips: Sequence[str], named: dict[str, str]) -> dict[str, str]:
+def give_anew(
+    place: Repo, git_dir: Path, tips: Sequence[str], named: dict[str, str], *, shares_packs: bool = True
+) -> dict[str, str]:
     """Give a git folder that has no objects yet what the vault brought in of the user's; the refs that are whole then.
 
-    The user's own packs are linked back. Without what `tips` reach nothing could be restored, so that is an error.
+    The user's own packs are linked back, if it `shares_packs`. Without what `tips` reach nothing could be restored, so
+    that is an error.
     """
     folder = git_dir / "objects" / "pack"
     for index in sorted(place.packs.glob("pack-*.idx")):
-        if not index.with_suffix(".keep").exists():
+        if shares_packs and not index.with_suffix(".keep").exists():
             _link_back(index, folder)
-    if (place.vault / "shallow").exists():
-        shutil.copyfile(place.vault / "shallow", git_dir / "shallow")
     new = msgspec.structs.replace(place, common_dir=git_dir)
     there = [
         oid for oid in dict.fromkeys(named.values()) if oid not in set(_lacking(place, list(named.values())))
@@ -115,8 +129,19 @@ def give_anew(place: Repo, git_dir: Path, tips: Sequence[str], named: dict[str, 
     except SaveFailed:  # a branch that nobody saved is not whole any more
         there = []
         _give(new, [tip for tip in tips if tip])
+    _cut_off(place.vault, git_dir)
     whole = {*there, *tips}
     return {name: oid for name, oid in named.items() if oid in whole}
+
+
+def _cut_off(vault: Path, git_dir: Path) -> None:
+    """Name the commits without parents in a shallow clone, of those that were given."""
+    if not (vault / "shallow").exists():
+        return
+    there = set[str]().union(*map(read_pack_index, (git_dir / "objects" / "pack").glob("pack-*.idx")))
+    lines = [line for line in (vault / "shallow").read_text().split() if line in there]
+    if lines:
+        (git_dir / "shallow").write_text("".join(f"{line}\n" for line in lines))
 
 
 def _lacking(place: Repo, oids: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ import msgspec
 from outlast import decoders
 from outlast.errors import SaveFailed
 from outlast.store import durable
+from outlast.workspace import nowhere
 from outlast.workspace.git import command
 from outlast.workspace.git.git_dir import git_dir_form, make_git_dir
 from outlast.workspace.timing import Timing
@@ -151,12 +152,9 @@ def _is_unclaimed(owner: Owner) -> bool:
 def _is_absent(path: bytes) -> bool:
     """Whether there is certainly nothing. What we may not look at could be there."""
     try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
+        return nowhere.lstat(path) is None
     except OSError:
         return False
-    return False
 
 
 def of_folder(vaults: Path, folder: Path, known: Path | None = None) -> Path:
@@ -178,13 +176,13 @@ def roots_of(common_dir: Path) -> tuple[str, ...]:
     """The commits that the history of HEAD begins with, as far as git tells them soon."""
     words = ["rev-list", "--max-parents=0", f"--max-count={ROOTS_MAX}", "HEAD", "--"]
     with contextlib.suppress(SaveFailed):
-        said = command.run(words, git_dir=common_dir, ok=(0, _FATAL), timeout_s=Timing.current().roots_s)
-        return tuple(said.decode().split())
+        output = command.run(words, git_dir=common_dir, ok=(0, _FATAL), timeout_s=Timing.current().roots_s)
+        return tuple(output.decode().split())
     return ()
 
 
 def adopted(vault: Path) -> None:
-    """Note that the saves of before were brought in."""
+    """Note that the saves made before there were vaults have been moved in."""
     _write(vault, msgspec.structs.replace(note_of(vault), adopted=True))
 
 
@@ -218,8 +216,8 @@ def _write(vault: Path, owner: Owner) -> None:
 def _locked(vaults: Path) -> Iterator[None]:
     """One process at a time finds or makes a vault, so that a repository never gets two."""
     durable.make_folder(vaults)
-    told = vaults.stat()
-    if stat.S_IMODE(told.st_mode) & 0o077 and told.st_uid == os.geteuid():
+    folder_stat = vaults.stat()
+    if stat.S_IMODE(folder_stat.st_mode) & 0o077 and folder_stat.st_uid == os.geteuid():
         vaults.chmod(0o700)
     fd = os.open(vaults, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

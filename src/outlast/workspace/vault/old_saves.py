@@ -50,5 +50,5 @@ def bring(place: Repo, git_dir: Path) -> int:
 
 
 def _take(place: Repo, git_dir: Path, commits: Sequence[str], reader: ObjectReader, pack: PackWriter) -> None:
-    tips = Tips(git_dir, list(dict.fromkeys(commits)), None, [])
-    BringIn(place.vault, git_dir, place.algo, reader).take(pack, tips)
+    tips = Tips(git_dir, git_dir, list(dict.fromkeys(commits)))
+    BringIn(place.vault, place.algo, reader, [tips]).take(pack)

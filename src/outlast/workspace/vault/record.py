@@ -18,6 +18,7 @@ ENTRY = b"repository"
 FILE_BYTES_MAX = 1 << 20
 REFS_MAX = 1_000
 WORKTREE_CONFIG = b"config.worktree"
+MAIN_HEAD = b"main-head"  # HEAD of the repository itself, where a save is of one of its worktrees
 CONFIGS = (b"config", WORKTREE_CONFIG)
 _FILES = {b"config": "config", b"exclude": "info/exclude", b"sparse-checkout": "info/sparse-checkout"}
 _REF = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64}) (refs/\S+)")
@@ -39,6 +40,8 @@ def files_of(place: Repo, branch: str) -> dict[bytes, bytes]:
     """What is noted of a repository, by name."""
     found = {b"refs": _refs(place, branch)}
     files = {name: place.common_dir / path for name, path in _FILES.items()}
+    if place.git_dir != place.common_dir:
+        files[MAIN_HEAD] = place.common_dir / "HEAD"
     for name, path in (files | {WORKTREE_CONFIG: place.git_dir / "config.worktree"}).items():
         with contextlib.suppress(OSError):
             data = read_plain(path)
@@ -60,33 +63,33 @@ def refs_in(data: bytes) -> dict[str, str]:
     """The refs that were noted. A save is not trusted: names that git would not take are left out."""
     found = {}
     for line in os.fsdecode(data).splitlines()[:REFS_MAX]:
-        told = _REF.fullmatch(line)
-        if told is not None and refs.is_head(told[1], told[2]):
-            found[told[2]] = told[1]
+        match = _REF.fullmatch(line)
+        if match is not None and refs.is_head(match[1], match[2]):
+            found[match[2]] = match[1]
     return found
 
 
-def harmless_config(data: bytes, room: Path) -> tuple[bytes, list[str]]:
-    """The noted settings that run nothing, as a file; and the names of the others."""
+def harmless_config(data: bytes, room: Path, vault: Path) -> tuple[bytes, list[str]]:
+    """The noted settings that run nothing, as a file; and the names of the others. Git is asked in the vault."""
     file = room / "noted-config"
     file.write_bytes(data)
     try:
         listed = command.names(
-            command.run(["config", "--file", str(file), "--no-includes", "--list", "-z"], cwd=room)
+            command.run(["config", "--file", str(file), "--no-includes", "--list", "-z"], git_dir=vault)
         )
     except SaveFailed:
         return b"", ["config"]
     finally:
         file.unlink()
-    kept, left = [], list[str]()
+    lines, left = [], list[str]()
     for name, value in _settings(listed):
         if _NAMES.fullmatch(name.lower()) and not _RUNS.search(value):
-            kept.append(_line(name, value))
+            lines.append(_line(name, value))
         elif not name.startswith(
             ("core.repositoryformatversion", "core.bare", "core.worktree", "extensions.")
         ):
             left.append(name)
-    return os.fsencode("".join(kept)), list(dict.fromkeys(left))
+    return os.fsencode("".join(lines)), list(dict.fromkeys(left))
 
 
 def _settings(listed: list[bytes]) -> Iterator[tuple[str, str]]:
@@ -98,10 +101,15 @@ def _settings(listed: list[bytes]) -> Iterator[tuple[str, str]]:
 def _line(name: str, value: str) -> str:
     section, _, rest = name.partition(".")
     subsection, _, key = rest.rpartition(".")
-    head = f'[{section} "{_quoted(subsection)}"]' if subsection else f"[{section}]"
-    said = _quoted(value).replace("\n", "\\n").replace("\t", "\\t")
-    return f'{head}\n\t{key} = "{said}"\n'
+    head = f'[{section} "{_escaped(subsection)}"]' if subsection else f"[{section}]"
+    return f"{head}\n\t{key} = {quoted(value)}\n"
 
 
-def _quoted(text: str) -> str:
+def quoted(value: str) -> str:
+    """A value as git's settings have it."""
+    escaped = _escaped(value).replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -39,6 +39,17 @@ def object_folders(common_dir: Path) -> list[Path]:
     return list(found.values())
 
 
+def of_modules(common_dir: Path) -> list[Path]:
+    """The git folders of submodules that lie in a repository's own, at any depth."""
+    found: list[Path] = []
+    for top in (common_dir / "modules", *common_dir.glob("worktrees/*/modules")):
+        for folder, names, files in os.walk(top):
+            if "HEAD" in files and "objects" in names:
+                found.append(Path(folder))
+                names[:] = [name for name in names if name == "modules"]
+    return found
+
+
 def _alternates(objects: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for line in read_plain(objects / "info" / "alternates").split(b"\n"):
@@ -95,13 +106,13 @@ def _read(path: str, bytes_max: int | None) -> bytes:
     """A file's bytes, with as few calls as possible: there may be many thousands of files."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        told = os.fstat(fd)
-        if not stat.S_ISREG(told.st_mode):
+        file_stat = os.fstat(fd)
+        if not stat.S_ISREG(file_stat.st_mode):
             raise Damaged(path)
-        if bytes_max is not None and told.st_size > bytes_max:
+        if bytes_max is not None and file_stat.st_size > bytes_max:
             raise Big(path)
-        data = os.read(fd, told.st_size + 1)
-        while len(data) < told.st_size and (more := os.read(fd, told.st_size - len(data))):
+        data = os.read(fd, file_stat.st_size + 1)
+        while len(data) < file_stat.st_size and (more := os.read(fd, file_stat.st_size - len(data))):
             data += more
         return data
     finally:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from outlast.store.durable import NETWORK_TYPES, fs_type
+from outlast.workspace import nowhere
 from outlast.workspace.timing import Timing
 from outlast.workspace.watch import inotify
 from outlast.workspace.watch.inotify import Inotify
@@ -23,7 +24,6 @@ UNREADABLE_MAX = 1_000  # folders that cannot be watched are hinted at every tak
 REF_FOLDERS_MAX = 2_000  # with more, the repository counts as changed at every take
 GITFILE_BYTES_MAX = 4096
 UNSEEN_TYPES = NETWORK_TYPES | {"virtiofs", "vboxsf", "prl_fs", "drvfs"}  # and all of fuse
-GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 Skip = Callable[[list[bytes]], set[bytes]]
@@ -161,12 +161,12 @@ class _Folders:
 
     def _ignored(self, looks: list[_Look], ask_all: bool) -> set[bytes]:
         """What the caller ignores. That depends on the path alone, so it is known for watched folders."""
-        asked = [
+        candidates = [
             parent.below(name)
             for parent, name, _ in looks
             if parent.kind is _Kind.FILES and name != b".git" and (ask_all or name not in parent.children)
         ]
-        return self._skip(asked) if asked else set()
+        return self._skip(candidates) if candidates else set()
 
     def _kind(self, parent: _Folder, name: bytes) -> _Kind | None:
         match parent.kind:
@@ -197,7 +197,7 @@ class _Folders:
                     if entry.is_dir(follow_symlinks=False) or (files and entry.name == b".git")
                 ]
         except OSError as error:
-            if error.errno not in GONE:
+            if not nowhere.is_nowhere(error):
                 raise _unwatchable(error, folder.place) from None
             return []  # the event of its end or move is still unread
         if deep:
@@ -216,7 +216,7 @@ class _Folders:
             self._forget(parent, name)
             if error.errno == errno.EACCES and kind is _Kind.FILES:
                 self._add_unreadable(parent, name, place)
-            elif error.errno not in GONE:
+            elif not nowhere.is_nowhere(error):
                 raise _unwatchable(error, place) from None
             return None, False
         old, known = parent.children.get(name), self.by_wd.get(wd)

@@ -12,6 +12,7 @@ import msgspec
 from outlast.agents.common import argv, json_lines, launch as common_launch, repair
 from outlast.agents.common.grammar import wants_json
 from outlast.agents.kimi import common, provider
+from outlast.agents.kimi.cli import hook_result
 from outlast.agents.kimi.cli.grammar import GRAMMAR, PRINTING, SESSION_FLAGS
 from outlast.agents.kimi.cli.transcript import (
     SESSION,
@@ -66,8 +67,8 @@ class KimiCliCli:
             named = argv.value(parts, "--session") or ""
             session = named if SESSION.fullmatch(named) else ""
         if ask.interactive:
-            said = ("--prompt",) if ask.session is not None else ()
-            parts = argv.without(parts, *PRINTING, *said)
+            prompt_flag = ("--prompt",) if ask.session is not None else ()
+            parts = argv.without(parts, *PRINTING, *prompt_flag)
         if ask.prompt:
             parts = argv.without(parts, "--prompt", "--input-format")
             parts = (*parts, argv.with_equals("--prompt", ask.prompt))
@@ -89,7 +90,7 @@ class KimiCliCli:
         return ""
 
     def hook(self, data: bytes) -> Hook:
-        return common.hook(data)
+        return common.hook(data, hook_result.ended)
 
     def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
         return common.answer(data, answer)
@@ -141,8 +142,8 @@ def _catch_up(session: str, ask: Ask) -> None:
         return
     path = folder / "context.jsonl"
     context = path.read_bytes()
-    said, ended = last_step(wire.read_bytes())
-    full = repair.append(context, context_messages(context, ended, said))
+    words, ended = last_step(wire.read_bytes())
+    full = repair.append(context, context_messages(context, ended, words))
     if full != context:
         common_launch.private(path, full)
 

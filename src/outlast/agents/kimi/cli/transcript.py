@@ -20,7 +20,6 @@ from outlast.agents.events import (
     Final,
     Response,
     Retry,
-    TaskEnd,
     Text,
     ToolEnd,
     ToolStart,
@@ -145,8 +144,8 @@ class KimiCliTranscript:
             return Final("done", endings.short(words))
         if "Interrupted by user" in words:
             return Final("crashed", "interrupted")
-        for told in (words, unbroken):
-            final = endings.match(NAME, told, self._clock())
+        for text in (words, unbroken):
+            final = endings.match(NAME, text, self._clock())
             if final is not None:
                 return final
         status = _STATUS.search(words)
@@ -205,16 +204,14 @@ def _message_events(message: _Message, key: str, lane: str, depth: int) -> Itera
             yield ToolStart(payload.id, called.name, json_lines.raw_from_text(called.arguments or "{}"), lane)
         case "ToolResult" if payload.tool_call_id:
             result = payload.return_value or _Returned(is_error=True)
-            said = common.output_text(result.output) or result.message
-            code = exit_codes.kimi(f"{said}\n{result.message}") if result.is_error else None
-            task = background.kimi(said)
-            yield ToolEnd(payload.tool_call_id, not result.is_error, said, lane, task=task, code=code)
+            output = common.output_text(result.output) or result.message
+            code = exit_codes.kimi(f"{output}\n{result.message}") if result.is_error else None
+            task = background.kimi(output)
+            yield ToolEnd(payload.tool_call_id, not result.is_error, output, lane, task=task, code=code)
         case "Notification" if payload.type in ("task.completed", "task.failed"):
             ended = json_lines.decode(bytes(payload.payload), _task)
             if ended is not None and ended.exit_code is not None:
-                yield TaskEnd(
-                    ended.task_id, ended.exit_code == 0, f"{ended.status}, exit code {ended.exit_code}"
-                )
+                yield background.kimi_end(ended.task_id, ended.status, ended.exit_code)
         case "StatusUpdate" if payload.token_usage is not None:
             yield UsageReport(_usage(payload.token_usage), "response", payload.message_id or key, "", lane)
         case "StepRetry":
@@ -268,16 +265,16 @@ def _wire_results(transcript: bytes, cuts: Sequence[Cut]) -> Iterator[object]:
 
 def last_step(wire: bytes) -> tuple[str, list[Cut]]:
     """The words of the last step, and its calls with their results."""
-    said = ""
+    words = ""
     started: dict[str, ToolStart] = {}
     ended: dict[str, ToolEnd] = {}
     for line in json_lines.lines(wire):
         for event in _events_of(line):
             match event:
                 case Response(lane=""):
-                    said, started, ended = "", {}, {}
+                    words, started, ended = "", {}, {}
                 case Text(lane=""):
-                    said += event.text
+                    words += event.text
                 case ToolStart(lane=""):
                     started[event.id] = event
                 case ToolEnd(lane=""):
@@ -285,10 +282,10 @@ def last_step(wire: bytes) -> tuple[str, list[Cut]]:
                 case _:
                     pass
     calls = [(start, ended[call]) for call, start in started.items() if call in ended]
-    return said, [Cut(start.id, start.name, start.input, end.output) for start, end in calls]
+    return words, [Cut(start.id, start.name, start.input, end.output) for start, end in calls]
 
 
-def context_messages(transcript: bytes, cuts: Sequence[Cut], said: str = "") -> Iterator[object]:
+def context_messages(transcript: bytes, cuts: Sequence[Cut], words: str = "") -> Iterator[object]:
     """The messages that the step would have written at its end."""
     called: set[str] = set()
     ended: set[str] = set()
@@ -308,7 +305,7 @@ def context_messages(transcript: bytes, cuts: Sequence[Cut], said: str = "") -> 
             }
             for cut in lost
         ]
-        yield {"role": "assistant", "content": said, "tool_calls": calls}
+        yield {"role": "assistant", "content": words, "tool_calls": calls}
     for cut in cuts:
         if cut.id not in ended:
             yield {"role": "tool", "content": cut.text, "tool_call_id": cut.id}

@@ -15,7 +15,6 @@ from outlast.agents.events import (
     Final,
     Response,
     Retry,
-    TaskEnd,
     Text,
     ToolEnd,
     ToolStart,
@@ -136,12 +135,10 @@ class KimiCodeTranscript:
                 yield Retry(json_lines.number(read.failed_attempt), endings.short(read.error_message))
             case "turn.ended":
                 yield BatchEnd(lane)
-            case "task.terminated" if read.info is not None and read.info.exit_code is not None:
-                ended = read.info
-                if ended.status in ("completed", "failed"):  # else it was killed
-                    yield TaskEnd(
-                        ended.task_id, ended.exit_code == 0, f"{ended.status}, exit code {ended.exit_code}"
-                    )
+            case "task.terminated" if read.info is not None:
+                task, status, code = read.info.task_id, read.info.status, read.info.exit_code
+                if status in ("completed", "failed") and code is not None:  # else it was killed
+                    yield background.kimi_end(task, status, code)
             case _:
                 return
 
@@ -210,11 +207,11 @@ def _looped(event: _Event, lane: str) -> Iterator[AgentEvent]:
             yield ToolStart(event.tool_call_id, event.name, event.args, lane)
         case "tool.result" if event.tool_call_id:
             result = event.result or _Result()
-            said = common.output_text(result.output)
+            output = common.output_text(result.output)
             failed = result.is_error is True
             yield ToolEnd(
-                event.tool_call_id, not failed, said, lane, task=background.kimi(said),
-                code=exit_codes.kimi(said) if failed else None,
+                event.tool_call_id, not failed, output, lane, task=background.kimi(output),
+                code=exit_codes.kimi(output) if failed else None,
             )  # fmt: skip
         case "step.end":
             yield BatchEnd(lane)

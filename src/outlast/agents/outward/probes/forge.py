@@ -44,8 +44,8 @@ class Forge:
         """A listing, and whether it is whole. Raises Unreachable unless it can be read."""
         found: list[dict[str, object]] = []
         for page in range(1, PAGES_MAX + 1):
-            asked = {**query, "page": str(page), "per_page": str(PAGE_ITEMS), "limit": str(PAGE_ITEMS)}
-            reply = self.get(f"{self.repo}{path}?{urlencode(asked)}")
+            parameters = {**query, "page": str(page), "per_page": str(PAGE_ITEMS), "limit": str(PAGE_ITEMS)}
+            reply = self.get(f"{self.repo}{path}?{urlencode(parameters)}")
             data = _json(reply) if reply.status == 200 else None
             if not isinstance(data, list):
                 raise Unreachable(f"the forge answers with status {reply.status}")

@@ -19,7 +19,7 @@ from outlast.probes import CannotTell, Finding, Happened
 OUTPUT_MAX = 8 << 20
 REFS_MAX = 2000
 
-_KEPT = (
+_VARIABLES_PASSED_ON = (
     "GIT_SSH",
     "GIT_SSH_COMMAND",
     "GIT_SSL_CAINFO",
@@ -31,7 +31,7 @@ _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Question:
     """About which call, with what, until when."""
 
     params: Mapping[str, str]
@@ -41,10 +41,10 @@ class _Asked:
 
 def facts(params: Mapping[str, str], environment: Mapping[str, str], deadline: Deadline) -> dict[str, object]:
     """The refs to push, and the remote's refs now. Empty parts: could not be read."""
-    asked = _Asked(params, environment, deadline)
-    local = _local(asked)
+    question = _Question(params, environment, deadline)
+    local = _local(question)
     try:
-        before: Mapping[str, str] | None = _remote(asked)
+        before: Mapping[str, str] | None = _remote(question)
     except Unreachable:
         before = None
     targets = {target for _, target in _pairs(params)} | set(local)
@@ -59,14 +59,14 @@ def look(
     deadline: Deadline,
 ) -> Finding:
     """Happened if every ref has its new value, DidNotHappen if every one has its old value."""
-    asked = _Asked(params, environment, deadline)
+    question = _Question(params, environment, deadline)
     pairs = _pairs(params)
     if any("$" in target or target == "HEAD" or "\n" in target for _, target in pairs):
         return CannotTell("which ref was to be pushed is not known")
     before = _texts(recorded.get("before"))
     local = _texts(recorded.get("local")) or {}
-    now = _remote(asked)
-    fresh = _local(asked)
+    now = _remote(question)
+    fresh = _local(question)
     moved = bool(params.get("moved"))
     refs: dict[str, str] = {}  # ref -> what was to be pushed, empty for a deletion
     for source, target in pairs:
@@ -82,9 +82,9 @@ def look(
         was = None if before is None else before.get(ref, "")
         latest = fresh.get(ref, "?") if wanted else ""
         if moved or wanted == "?":
-            answers.append(_judge_moved(asked, was, now.get(ref, ""), latest))
+            answers.append(_judge_moved(question, was, now.get(ref, ""), latest))
         else:
-            answers.append(_judge(asked, was, now.get(ref, ""), wanted))
+            answers.append(_judge(question, was, now.get(ref, ""), wanted))
     if all(answer == "yes" for answer in answers):
         return Happened({ref: now.get(ref, "") for ref in refs})
     if all(answer == "no" for answer in answers):
@@ -93,7 +93,7 @@ def look(
 
 
 def _judge(
-    asked: _Asked,
+    question: _Question,
     was: str | None,
     now: str,
     wanted: str,
@@ -103,12 +103,12 @@ def _judge(
     if was is not None and now == was:
         return "no"
     # Somebody may have pushed on top of ours.
-    ours_is_below = wanted and now and _is_ancestor(asked, wanted, now)
+    ours_is_below = wanted and now and _is_ancestor(question, wanted, now)
     return "yes" if ours_is_below else "?"
 
 
 def _judge_moved(
-    asked: _Asked,
+    question: _Question,
     was: str | None,
     now: str,
     latest: str,
@@ -120,7 +120,7 @@ def _judge_moved(
         return "yes" if not now else "?"
     if now == latest:
         return "yes"
-    ours = was is not None and now and _is_ancestor(asked, now, latest)
+    ours = was is not None and now and _is_ancestor(question, now, latest)
     return "yes" if ours else "?"
 
 
@@ -143,13 +143,13 @@ def _texts(value: object) -> dict[str, str] | None:
     return {str(key): str(item) for key, item in value.items()}
 
 
-def _local(asked: _Asked) -> dict[str, str]:
+def _local(question: _Question) -> dict[str, str]:
     """Target ref -> what the local side has for it now."""
     found: dict[str, str] = {}
-    for source, target in _pairs(asked.params):
+    for source, target in _pairs(question.params):
         if "*" in source:
             listed = _git(
-                asked,
+                question,
                 "for-each-ref",
                 "--format=%(objectname) %(refname)",
                 source[:-1],
@@ -159,55 +159,59 @@ def _local(asked: _Asked) -> dict[str, str]:
                 if not ref.startswith("refs/remotes/"):
                     found[ref] = sha
         elif source:
-            answer = _git(asked, "rev-parse", "--verify", "-q", "--end-of-options", source) or ""
+            answer = _git(question, "rev-parse", "--verify", "-q", "--end-of-options", source) or ""
             if _SHA.fullmatch(answer.strip()):
                 found[target] = answer.strip()
     return found
 
 
-def _is_ancestor(asked: _Asked, older: str, newer: str) -> bool:
+def _is_ancestor(question: _Question, older: str, newer: str) -> bool:
     if not (_SHA.fullmatch(older) and _SHA.fullmatch(newer)):
         return False
-    return _git(asked, "merge-base", "--is-ancestor", older, newer) is not None
+    return _git(question, "merge-base", "--is-ancestor", older, newer) is not None
 
 
-def _remote(asked: _Asked) -> dict[str, str]:
+def _remote(question: _Question) -> dict[str, str]:
     """The remote's refs. Raises Unreachable."""
-    params, given = asked.params, asked.params.get("remote", "")
-    repository = git_config.find(params.get("folder") or None, asked.environment, params.get("git_dir", ""))
+    params, given = question.params, question.params.get("remote", "")
+    repository = git_config.find(
+        params.get("folder") or None, question.environment, params.get("git_dir", "")
+    )
     url = repository.url(given, push=True) if repository and given in repository.remotes else given
     if repository and (url.startswith(".") or os.path.isabs(url)):
         url = os.path.normpath(os.path.join(repository.top, url))
     if not url or (url == given and not re.search(r"[/:]", url)):
         raise Unreachable("the remote is not configured")
-    listed = _run(["ls-remote", "--", url], "/", asked)
+    listed = _run(["ls-remote", "--", url], "/", question)
     if listed is None:
         raise Unreachable("the remote does not answer")
     pairs = [line.split("\t", 1) for line in listed.splitlines()]
     return {pair[1]: pair[0] for pair in pairs if len(pair) == 2 and _SHA.fullmatch(pair[0])}
 
 
-def _git(asked: _Asked, *words: str) -> str | None:
-    folder, git_dir = asked.params.get("folder") or "/", asked.params.get("git_dir")
+def _git(question: _Question, *words: str) -> str | None:
+    folder, git_dir = question.params.get("folder") or "/", question.params.get("git_dir")
     if not os.path.isdir(folder):
         return None
-    return _run([*(["--git-dir", git_dir] if git_dir else []), *words], folder, asked)
+    return _run([*(["--git-dir", git_dir] if git_dir else []), *words], folder, question)
 
 
-def _run(words: list[str], folder: str, asked: _Asked) -> str | None:
+def _run(words: list[str], folder: str, question: _Question) -> str | None:
     """Git's output, None if it fails. Killed with all it started at the deadline."""
-    environment = asked.environment
+    environment = question.environment
     git = shutil.which("git", path=environment.get("PATH") or os.defpath)
     if git is None:
         return None
-    variables = {k: v for k, v in environment.items() if not k.startswith("GIT_") or k in _KEPT}
+    variables = {
+        k: v for k, v in environment.items() if not k.startswith("GIT_") or k in _VARIABLES_PASSED_ON
+    }
     variables |= {
         "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "SSH_ASKPASS": "", "SSH_ASKPASS_REQUIRE": "never",
         "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C",
     }  # fmt: skip
     variables.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes -oConnectTimeout=5")
     safe = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never"]
-    left_s = asked.deadline.left_s()
+    left_s = question.deadline.left_s()
     with subprocess.Popen(
         [git, *safe, *words],
         cwd=folder,

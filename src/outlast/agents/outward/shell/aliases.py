@@ -46,6 +46,11 @@ COMMANDS: Mapping[str, frozenset[str]] = {
         "parents paths phase phases pull push recover remove rename resolve revert rm rollback root serve showconfig st "
         "status summary tag tags tip unbundle up update verify version".split()
     ),
+    "jj": frozenset(
+        "abandon absorb backout bookmark commit config debug describe diff diffedit duplicate edit evolog file fix git help "
+        "interdiff log new next operation parallelize prev rebase resolve restore root show sign simplify-parents sparse split "
+        "squash status tag undo unsign util version workspace".split()
+    ),
     "npm": frozenset(
         "access add adduser audit author bin bugs c cache ci cit clean-install clean-install-test completion config create "
         "ddp dedupe deprecate diff dist-tag dist-tags docs doctor edit exec explain explore find find-dupes fund get help "

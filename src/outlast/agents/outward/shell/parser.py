@@ -405,15 +405,15 @@ class _Scanner:
             and all(word.known and word[:1] not in ("-", "\\") for word in words)
         ):
             text = " ".join(words[1:])
-        elif only and (told := self._told(only, [str(word) for word in words if word.known])):
-            text = told
+        elif only and (output := self._known_output(only, [str(word) for word in words if word.known])):
+            text = output
         else:
             parts.unknown("$(…)")
             return
         self.state.allowance.charge(text)
         parts.add(text, quoted=True)
 
-    def _told(self, only: Simple, words: list[str]) -> str:
+    def _known_output(self, only: Simple, words: list[str]) -> str:
         """The output of `which PROGRAM` and `git branch --show-current`, empty if unknown."""
         if words[:-1] in _WHICH and len(words) == len(only.words):
             return words[-1]

@@ -11,7 +11,7 @@ from outlast.agents.outward.shell.parser import Word
 AFTER_DASHES = -1  # the command begins after `--`, or after the runner's options where there is none
 
 # Options that take a value, and how many words of its own a wrapper has before the command.
-_WRAPPERS: Mapping[str, tuple[str, int]] = {
+WRAPPERS: Mapping[str, tuple[str, int]] = {
     "sudo": ("-u -g -h -p -C -D -R -T -U -r -t --user --group --host --prompt --chdir --role --type", 0),
     "doas": ("-u -C", 0),
     "env": ("-u -C --unset --chdir", 0),
@@ -122,7 +122,7 @@ _WRAPPERS: Mapping[str, tuple[str, int]] = {
     "sops exec-env": ("", 1),
 }  # fmt: skip
 # Options with a value that stand between a program and its command.
-_BEFORE: Mapping[str, str] = {
+BEFORE: Mapping[str, str] = {
     "npm": "-C --prefix -w --workspace --registry --userconfig --loglevel",
     "pnpm": "-C --dir -F --filter --filter-prod --registry --loglevel --reporter",
     "yarn": "--cwd --registry",
@@ -191,12 +191,12 @@ _MAJOR = re.compile(r"v\d+")
 
 def wrapped(words: Sequence[Word], name: str, variables: dict[str, str]) -> list[Word]:
     """The command that a wrapper would call, empty if this is no wrapper. Assignments of `env` and its kind go into the variables."""
-    if name in _CONTAINERS and (inside := _in_container(words, name)):
+    if name in CONTAINERS and (inside := _in_container(words, name)):
         return inside
     runner, at = _runner(words, name)
     if not runner:
         return []
-    values, own = frozenset(_WRAPPERS[runner][0].split()), _WRAPPERS[runner][1]
+    values, own = frozenset(WRAPPERS[runner][0].split()), WRAPPERS[runner][1]
     if own == AFTER_DASHES and "--" in words[at:]:
         return _fetched(runner, list(words[list(words).index(Word("--"), at) + 1 :]))
     while at < len(words) and words[at].startswith("-") and words[at] != "-":
@@ -221,18 +221,18 @@ def wrapped(words: Sequence[Word], name: str, variables: dict[str, str]) -> list
 
 def _runner(words: Sequence[Word], name: str) -> tuple[str, int]:
     """The longest wrapper that these words begin with, its own options left out, and where its words end."""
-    values = frozenset(_BEFORE.get(name, "").split())
-    said, at, found = name, 1, ("", 0)
-    if name in _WRAPPERS:
+    values = frozenset(BEFORE.get(name, "").split())
+    wrapper, at, found = name, 1, ("", 0)
+    if name in WRAPPERS:
         found = (name, 1)
     for _ in range(2):
-        while at < len(words) and words[at].startswith("-") and name in _BEFORE:
+        while at < len(words) and words[at].startswith("-") and name in BEFORE:
             at += 2 if words[at] in values else 1
         if at >= len(words):
             break
-        said, at = f"{said} {words[at]}", at + 1
-        if said in _WRAPPERS:
-            found = (said, at)
+        wrapper, at = f"{wrapper} {words[at]}", at + 1
+        if wrapper in WRAPPERS:
+            found = (wrapper, at)
     return found if found[1] < len(words) else ("", 0)
 
 
@@ -261,9 +261,9 @@ def program_of(package: str) -> str:
     return _PROGRAMS.get(parts[-1], parts[-1]) if parts else package
 
 
-_CONTAINERS = frozenset("docker podman nerdctl docker-compose podman-compose".split())
+CONTAINERS = frozenset("docker podman nerdctl docker-compose podman-compose".split())
 _INSIDE = ("run", "exec")
-_CONTAINER_VALUES = frozenset(
+CONTAINER_VALUES = frozenset(
     "-e --env -v --volume -w --workdir -u --user -p --publish --name --network --net --entrypoint --mount --env-file -l "
     "--label -h --hostname --platform --add-host --cap-add --cap-drop --device --gpus -m --memory --cpus --pull --restart "
     "--shm-size --tmpfs --ulimit --volumes-from --log-driver --log-opt --cidfile --dns --ip --ipc --pid --security-opt "
@@ -280,7 +280,7 @@ def _in_container(words: Sequence[Word], name: str) -> list[Word]:
             option, equals, value = word.partition("=")
             if option == "--entrypoint":
                 entry = value or (words[at + 1] if at + 1 < len(words) else "")
-            at += 1 if equals or option not in _CONTAINER_VALUES else 2
+            at += 1 if equals or option not in CONTAINER_VALUES else 2
         elif word in _INSIDE:
             commands, at = 1, at + 1
         elif word in ("compose", "container"):
@@ -305,7 +305,7 @@ _ENTRY_POINTS = frozenset(
 )
 
 # The programs that may start one that reaches outside although its name does not stand in the text.
-FETCHERS = frozenset(name.split()[0] for name in _FETCHERS) | _CONTAINERS
+FETCHERS = frozenset(name.split()[0] for name in _FETCHERS) | CONTAINERS
 
 # Runners that look a program up elsewhere than on the PATH they were given, and the words with which they do. Below them
 # no shim is found, so they have one themselves. Those of scripts are in `tasks.py`.
@@ -315,6 +315,7 @@ _ELSEWHERE = frozenset(
     "volta rbenv rustup pyenv direnv nix devbox docker podman nerdctl dotenv corepack go".split()
 )
 _CLEANED = ("-i", "-", "--ignore-environment", "PATH=*", "-S*", "-i*")  # of env: the PATH may be another one
+_NIX = ("-c", "--command", "-c=*", "--command=*")  # of a shell with a PATH of its own
 
 
 def triggers(program: str) -> tuple[str, ...]:
@@ -325,8 +326,8 @@ def triggers(program: str) -> tuple[str, ...]:
         return _CLEANED
     if program not in _ELSEWHERE:
         return ()
-    inside = _INSIDE if program in _CONTAINERS else ()
-    return tuple(sorted({name.split()[-1] for name in _WRAPPERS if name.split()[0] == program} | set(inside)))
+    inside = _INSIDE if program in CONTAINERS else _NIX if program == "nix" else ()
+    return tuple(sorted({name.split()[-1] for name in WRAPPERS if name.split()[0] == program} | set(inside)))
 
 
 SHIMMED = _ALWAYS | _ELSEWHERE | {"env"}

@@ -40,7 +40,7 @@ def started(words: Sequence[Word], name: str, cwd: str | None) -> Started | None
 
 # --- package.json ---------------------------------------------------------------------------------------------------
 
-_VALUES: Mapping[str, frozenset[str]] = {
+VALUES: Mapping[str, frozenset[str]] = {
     "npm": frozenset(
         "-C --prefix -w --workspace --registry --userconfig --loglevel --tag --access --otp".split()
     ),
@@ -57,8 +57,10 @@ _LIFECYCLE: Mapping[str, tuple[str, ...]] = {
     "version": ("preversion", "version", "postversion"),
     "publish": ("prepublishOnly", "prepack", "postpack", "publish", "postpublish"),
 }
+# The commands by which a package manager starts scripts, of this package or of others.
+STARTING = _RUN | frozenset([*_OF_THEIR_OWN, *_LIFECYCLE, "workspace", "workspaces"])
 # Commands of the package managers themselves: a script of that name is started by `run` alone.
-_COMMANDS = frozenset(
+COMMANDS = frozenset(
     "add audit bin cache ci config create dedupe deploy-key dist-tag doctor env exec explain fetch fund help import info init "
     "install i instal isntall link list ls la ll licenses login logout npm outdated owner pack patch patch-commit plugin plugins "
     "prune publish rebuild remove rm root search server set setup store tag team unlink uninstall un up update upgrade "
@@ -102,13 +104,13 @@ def _package_manager(words: list[Word], cwd: str) -> Started | None:
     if manager.name == "npm":
         own = _OF_THEIR_OWN.get(command)
         return _scripts(manager, Word(own), rest, anew=True) if own else None
-    if command in _COMMANDS:
+    if command in COMMANDS:
         return None
     return _scripts(manager, command, rest, anew=False)
 
 
 def _options(words: Sequence[Word], name: str, cwd: str) -> _Manager:
-    found, values = _Manager(name, folder=cwd), _VALUES[name]
+    found, values = _Manager(name, folder=cwd), VALUES[name]
     while found.at < len(words) and words[found.at].startswith("-"):
         option, equals, value = words[found.at].partition("=")
         if not equals and option in values:

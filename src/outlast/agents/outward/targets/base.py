@@ -227,12 +227,12 @@ _CHANGES = re.compile(
 def bq_query(matched: Matched) -> Target | None:
     """A query that only selects, and keeps its result nowhere, reads."""
     text = " ".join(matched.rest)
-    kept = any(flag.startswith(("--destination", "--append", "--replace")) for flag in matched.parsed.flags)
+    stores = any(flag.startswith(("--destination", "--append", "--replace")) for flag in matched.parsed.flags)
     reads = _SELECT.match(text) and not _CHANGES.search(text) and is_known(matched.call, text)
-    return None if reads and not kept else words(matched)
+    return None if reads and not stores else words(matched)
 
 
-def mail(matched: Matched) -> Target | None:
+def recipients(matched: Matched) -> Target | None:
     """The recipients. Without any the program only reads mail."""
     to = [*matched.parsed.positionals, *matched.parsed.options.get("to", ())]
     if matched.call.program == "sendmail" and "-t" in matched.call.words:

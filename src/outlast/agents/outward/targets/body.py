@@ -36,7 +36,7 @@ class Sent:
 
 
 def content(matched: Matched, sent: Sent) -> str:
-    """All of it. A part is unknown where something of it is not known before the program runs."""
+    """The digests of all that the call sends. A part is unknown if any of it is known only once the program runs."""
     strong, weak = list(map(_option, sent.options)), list(map(_option, sent.aside))
     files: list[bytes | None] = [file_content(matched, path) for path in sent.asides]
     for header in sent.headers:
@@ -54,7 +54,7 @@ def content(matched: Matched, sent: Sent) -> str:
     weak += [
         (url, urlsplit(url).netloc.rpartition("@")[0]) for url in sent.urls if "@" in url.partition("?")[0]
     ]
-    aside = _told(matched.call, weak)
+    aside = _packed(matched.call, weak)
     read = [each for each in files if each is not None]
     if aside is not None and files:
         aside = (
@@ -63,7 +63,7 @@ def content(matched: Matched, sent: Sent) -> str:
             else None
         )
     each: dict[str, bytes | None] = {"each": None} if sent.one_of_many else {}
-    return contents.of(body=_body(matched, sent), head=_told(matched.call, strong), aside=aside, **each)
+    return contents.of(body=_body(matched, sent), head=_packed(matched.call, strong), aside=aside, **each)
 
 
 def _option(text: str) -> tuple[str, str]:
@@ -77,7 +77,7 @@ _WEAK_HEADER = re.compile(
 )
 
 
-def _told(call: Call, pairs: Sequence[tuple[str, str]]) -> bytes | None:
+def _packed(call: Call, pairs: Sequence[tuple[str, str]]) -> bytes | None:
     """These texts in any order; None where one is not known. Each stands beside the word of the call that says it."""
     if not all(_is_given(call, word) for word, _ in pairs):
         return None
@@ -97,8 +97,10 @@ def _body(matched: Matched, sent: Sent) -> bytes | None:
     else:  # fields of a form, in whatever order
         body = sorted(known)
     added = [each for each in more if each]
-    asked = sorted(b"&".join([*([query] if query else []), *added]) for query in queries if query is not None)
-    return b"".join(len(each).to_bytes(8, "big") + each for each in (*asked, *body))
+    sent_queries = sorted(
+        b"&".join([*([query] if query else []), *added]) for query in queries if query is not None
+    )
+    return b"".join(len(each).to_bytes(8, "big") + each for each in (*sent_queries, *body))
 
 
 _BODY = ("data", "data-ascii", "data-binary", "data-raw", "data-urlencode", "json", *_WHOLE)

@@ -53,10 +53,10 @@ def far(matched: Matched) -> Target | None:
 def production(matched: Matched) -> Target | None:
     """Outward only where the call says that it means production."""
     call, flags = matched.call, matched.parsed.flags
-    said = [call.environment.get(name, "") for name in STAGES]
-    said += [word.partition("=")[2] for word in call.words if word.startswith(STAGES)]
-    said += matched.parsed.options.get("env", ())
-    said += ["production"] if call.program == "artisan" and "--force" in flags else []
-    stage = next((each for each in said if _PRODUCTION.fullmatch(each)), "")
+    stages = [call.environment.get(name, "") for name in STAGES]
+    stages += [word.partition("=")[2] for word in call.words if word.startswith(STAGES)]
+    stages += matched.parsed.options.get("env", ())
+    stages += ["production"] if call.program == "artisan" and "--force" in flags else []
+    stage = next((each for each in stages if _PRODUCTION.fullmatch(each)), "")
     signature = base.joined(call.program, *matched.command[-1:], stage, call.cwd or "?")
     return Target(signature, content=arguments.words(call, matched.rule)) if stage else None

@@ -68,8 +68,8 @@ def resolve(matched: Matched) -> Target | None:
             method = "POST"
         sent = arguments.words(matched.call, matched.rule, whole=True)
         return Target(joined(method, place.host or "gitlab.com", *rest[:1]), content=sent, another=NAMED)
-    told = [value for name in _TEXT_OPTIONS for value in matched.parsed.options.get(name, ())]
-    more = {"words": _others(matched), "files": arguments.files(matched.call, told)}
+    written = [value for name in _TEXT_OPTIONS for value in matched.parsed.options.get(name, ())]
+    more = {"words": _others(matched), "files": arguments.files(matched.call, written)}
     if (noun, verb) == ("pr", "create"):
         head = matched.parsed.option("head") or matched.parsed.option("source-branch") or branch or "*"
         return act(place, "pr-create", head, texts, more)
@@ -124,8 +124,8 @@ def _others(matched: Matched) -> bytes | None:
         for flag in parsed.flags
         if flag.partition("=")[0] not in values and (flag[:2] not in values or flag[:2] == "--")
     ]
-    said = [] if call.program == "tea" and matched.command[0] in ("comment", "c") else matched.rest[1:]
-    return content.packed([*given, *sorted(flags), "--", *said] if given or flags or said else [])
+    operands = [] if call.program == "tea" and matched.command[0] in ("comment", "c") else matched.rest[1:]
+    return content.packed([*given, *sorted(flags), "--", *operands] if given or flags or operands else [])
 
 
 def act(
@@ -170,7 +170,7 @@ def texts_of(title: str, body: str, *, title_known: bool = True, body_known: boo
     marker = MARKER.search(body) if body else None
     known = {"title": title_known, "body": body_known}
     return {
-        UNTOLD: " ".join(name for name, is_told in known.items() if not is_told),
+        UNTOLD: " ".join(name for name, is_known in known.items() if not is_known),
         "title_sha256": digest(title) if title and title_known else "",
         "body_sha256": digest(body) if body and body_known else "",
         "marker": marker[0] if marker else "",

@@ -222,8 +222,8 @@ def without_credentials(url: str) -> str:
         if "@" not in parts.netloc or "://" not in url:
             return url
         user, _, host = parts.netloc.rpartition("@")
-        kept = f"{user}@{host}" if parts.scheme == "ssh" and ":" not in user else host
-        return urlunsplit((parts.scheme, kept, parts.path, parts.query, parts.fragment))
+        address = f"{user}@{host}" if parts.scheme == "ssh" and ":" not in user else host
+        return urlunsplit((parts.scheme, address, parts.path, parts.query, parts.fragment))
     except ValueError:
         return re.sub(r"//[^/@]*@", "//", url)
 

@@ -28,7 +28,7 @@ class _Request(http_body.Sent):
     unseen: bool = False  # a file of options that we do not read
     elsewhere: bool = False  # an option may make it go elsewhere than its URLs say
     unproxied: str = ""  # hosts for which no proxy is used
-    mail: bool = False
+    sends_email: bool = False
     sure: bool = False  # it ends with another exit code than 0 when the server does not accept
 
 
@@ -49,7 +49,7 @@ def resolve(matched: Matched) -> Target | None:
     else:
         request = _httpie(matched.call.words[1:], program, fed=matched.call.fed)
     target = _target(matched, request)
-    if target is None or request.unseen or request.mail or request.elsewhere:
+    if target is None or request.unseen or request.sends_email or request.elsewhere:
         return target
     named = tuple(map(hosts.of_url, request.urls))
     return replace(target, hosts=hosts.direct(named, matched.call.environment, request.unproxied))
@@ -62,7 +62,7 @@ def _target(matched: Matched, request: _Request) -> Target | None:
     if not method:
         method = "POST" if request.data else "GET"
         method = "PUT" if request.data and all(name == "upload-file" for name, _ in request.data) else method
-    if request.mail:
+    if request.sends_email:
         return Target(
             joined("mail", *sorted(value for name, value in request.data if name == "mail-rcpt")), kind="mail"
         )
@@ -313,6 +313,8 @@ def _curlrc(matched: Matched) -> str:
     given = matched.call.environment
     homes = [given.get(name, "") for name in ("CURL_HOME", "XDG_CONFIG_HOME", "HOME")]
     places = [f"{home}/{name}" for home in homes if home for name in (".curlrc", "curlrc")]
+    if not given.get("XDG_CONFIG_HOME"):
+        places += [f"{home}/.config/curlrc" for home in homes if home]
     return next((place for place in places if os.access(place, os.R_OK)), "")
 
 
@@ -376,7 +378,7 @@ def _curl_take(request: _Request, name: str, value: str) -> None:
     elif name == "noproxy":
         request.unproxied += f",{value}"
     elif name in ("mail-from", "mail-rcpt"):
-        request.mail = True
+        request.sends_email = True
         request.data.append((name, value))
     elif name in ("header", "proxy-header"):
         request.elsewhere = request.elsewhere or _names_another(value)
@@ -415,7 +417,7 @@ def _names_another(header: str) -> bool:
 
 
 def _wget(matched: Matched) -> _Request:
-    found = wget.asked(matched.call.words[1:], matched.call.environment)
+    found = wget.request(matched.call.words[1:], matched.call.environment)
     # It follows redirects unasked, also with a body.
     return _Request(
         found.urls, found.data, headers=found.headers, aside=found.aside, asides=found.asides,

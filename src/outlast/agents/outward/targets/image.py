@@ -16,7 +16,7 @@ _LAST_WORD = {
 
 
 def resolve(matched: Matched) -> Target:
-    """As `words`, with the machines that the names of its images name."""
+    """The target by its words, as `base.words`, with the registries that the image names contain."""
     return replace(base.words(matched), hosts=_hosts(matched))
 
 

@@ -38,16 +38,16 @@ _SHORT = {
 
 
 @dataclass(slots=True)
-class Asked(Sent):
+class WgetRequest(Sent):
     """What the words ask wget for."""
 
     method: str = ""
     unseen: bool = False  # a file of options, of which we do not know all
 
 
-def asked(words: Sequence[str], environment: Mapping[str, str]) -> Asked:
+def request(words: Sequence[str], environment: Mapping[str, str]) -> WgetRequest:
     """What these words ask for, and the user's own file of options."""
-    found = Asked()
+    found = WgetRequest()
     at = 0
     while at < len(words):
         word = words[at]
@@ -82,7 +82,7 @@ def _whole(given: str) -> str:
     return (sending or longer or [given])[0]
 
 
-def _take(found: Asked, name: str, value: str) -> None:
+def _take(found: WgetRequest, name: str, value: str) -> None:
     if name == "method":
         found.method = value
     elif name in _SENDS:
@@ -100,7 +100,7 @@ def _take(found: Asked, name: str, value: str) -> None:
         _take_command(found, command, argument.strip())
 
 
-def _take_command(found: Asked, command: str, argument: str) -> None:
+def _take_command(found: WgetRequest, command: str, argument: str) -> None:
     """A line of a wgetrc: letters, `_` and `-` count as nothing in its name."""
     plain = re.sub(r"[\s_-]", "", command).lower()
     options = (*_SENDS, "header", "load-cookies", *_WHO)
@@ -116,8 +116,8 @@ def _sends_by_its_file(environment: Mapping[str, str]) -> bool:
             lines = file.read(WGETRC_MAX).splitlines()
     except (OSError, ValueError):
         return False
-    said = Asked()
+    from_file = WgetRequest()
     for line in lines:
         command, _, argument = line.partition("=")
-        _take_command(said, command, argument.strip())
-    return bool(said.method or said.data)
+        _take_command(from_file, command, argument.strip())
+    return bool(from_file.method or from_file.data)

@@ -1,5 +1,5 @@
-"""What callers were told of calls that reach outside, until it is known whether they heard it. Kept in memory: a command
-begins anew in its next attempt, and for an agent's session the result of its call says that a program was not heard of."""
+"""The answers to calls that reach outside, until it is known whether the caller received them. They are held in memory: a
+command starts afresh in its next attempt, and an agent's call records in its result that a program went unheard."""
 
 import shlex
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from outlast.supervisor.agent.calls.repeats import COMMAND_CHARS, UNSURE, Held, 
 from outlast.supervisor.socket.delivery import Delivery
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Answer(msgspec.Struct, frozen=True):
     """One answer: how a program ended, or what became of an earlier call that is the same."""
 
     delivery: Delivery
@@ -24,50 +24,51 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class CallAnswers:
-    """Whoever was told nothing is told again, once, when it makes the same call again. Its caller holds the lock of the beat
-    in flight, and calls `look` before anything is judged."""
+    """An answer that did not reach its caller is given again, once, when the same call is made again. Users of this class hold
+    the lock of the beat in flight, and call `look` before they judge a call."""
 
     def __init__(self, holds: Holds, calls: AgentCalls) -> None:
         self._holds, self._calls = holds, calls
-        self._told: list[_Told] = []
+        self._pending: list[_Answer] = []
         self._owed: list[EndedProgram] = []
-        self._denied: list[_Told] = []  # by hooks, and nothing was heard of the agent since
+        self._denied: list[_Answer] = []  # by a hook, since the agent last gave a sign of life
 
     def ended(self, delivery: Delivery, program: EndedProgram) -> None:
-        """A caller is about to hear that its program ended well."""
-        self._told.append(_Told(delivery, program))
+        """A caller is about to receive the answer that its program ended well."""
+        self._calls.answers(program.call, delivery)
+        self._pending.append(_Answer(delivery, program))
 
     def answered(self, delivery: Delivery, held: Held, record: CallRecord, *, by_hook: bool = False) -> None:
-        """A caller is about to hear what became of the call that its own repeats."""
-        self.asked(held)
+        """A caller is about to receive the outcome of the earlier call that its own call repeats."""
+        self.drop_owed(held)
         if held.owed is None:
             self._holds.answered(held.effect, record)
-        told = _Told(delivery, held.owed, held.effect, record)
-        self._told.append(told)
-        self._denied += [told] if by_hook else []
+        answer = _Answer(delivery, held.owed, held.effect, record)
+        self._pending.append(answer)
+        self._denied += [answer] if by_hook else []
 
-    def asked(self, held: Held) -> None:
-        """A person is asked whether a call is the one that its caller never heard of."""
+    def drop_owed(self, held: Held) -> None:
+        """The outcome in `held` is owed to nobody any more: its caller receives it now, or a person decides about the call."""
         self._owed = [each for each in self._owed if each is not held.owed]
 
     def look(self) -> None:
-        """Who was killed before it heard its answer, or after: the call is answered again when it is made again."""
+        """Take back the answers whose caller was killed: the same call, made again, is answered again."""
         rest = []
-        for each in self._told:
+        for each in self._pending:
             if each.delivery.look() == "lost":
                 self._denied = [denied for denied in self._denied if denied is not each]
                 self._take_back(each)
             elif not each.delivery.is_final:
                 rest.append(each)
-        self._told = rest
+        self._pending = rest
 
     def agent_went_on(self) -> None:
-        """A hook tells of the agent: it has read what the hooks before told it."""
+        """A hook ran, so the agent has read the answers of the hooks before."""
         self._denied = []
 
     def begins(self, outward: Sequence[OutwardCall]) -> None:
-        """A program is about to do this. Where a hook has just denied it, that hook was killed with all that stood around its
-        client, and the agent made the call: it has read nothing."""
+        """A program is about to do this. If a hook has just denied the same, the hook was killed and the agent made the call
+        all the same: it has not read that answer, so the answer is taken back."""
         unread = [
             each
             for each in self._denied
@@ -76,20 +77,20 @@ class CallAnswers:
         for each in unread:
             self._take_back(each)
         self._denied = [each for each in self._denied if each not in unread]
-        self._told = [each for each in self._told if each not in unread]
+        self._pending = [each for each in self._pending if each not in unread]
 
-    def _take_back(self, told: _Told) -> None:
-        if told.ended is not None:
-            self._owed.append(told.ended)
-            self._calls.unheard(told.ended.call)
-        elif told.record is not None:
-            self._holds.take_back(told.effect, told.record)
+    def _take_back(self, answer: _Answer) -> None:
+        if answer.ended is not None:
+            self._owed.append(answer.ended)
+            self._calls.unheard(answer.ended.call)
+        elif answer.record is not None:
+            self._holds.take_back(answer.effect, answer.record)
 
     def owed(self, again: Sequence[OutwardCall], program: str = "") -> Held | None:
-        """What has to be said of a call whose first caller never heard that it was made; None where nothing has.
+        """The answer for a call whose first caller never heard that it was made; None if no such call is the same.
 
-        `program`: the name of the very program that is about to run, which then ends as the first one did. One that starts
-        it in other words (`npm run deploy`) is not answered in its place.
+        `program`: the name of the very program that is about to run, which then ends as the first one did. A program that
+        starts it by other words (`npm run deploy`) is not answered in its place.
         """
         for each in self._owed:
             likeness, first = nearest(each.outward, again)

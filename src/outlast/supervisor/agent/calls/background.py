@@ -1,6 +1,6 @@
-"""Calls of beats that are over whose outcome nobody knows: the resumed agent learns that.
+"""Calls of finished beats whose outcome is unknown: the resumed agent is told of them.
 
-They ran in the background when their attempt ended. `interruptions.settled` has what was found out about others."""
+They ran in the background when their attempt ended. `interruptions.settled` has what outlast found out about others."""
 
 from collections.abc import Iterable
 
@@ -10,12 +10,12 @@ from outlast.core.state import OpenEffect
 from outlast.core.values import NULL
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.agent.calls.history import doubted
-from outlast.supervisor.agent.calls.record import told_of
+from outlast.supervisor.agent.calls.record import call_record_of
 
 
 def left(run: RunEngine) -> list[OpenEffect]:
-    """Those that ran on when the last attempt ended, for no other call is open in a beat that is done; and those whose agent
-    may not know yet that they are in doubt, as when an attempt was killed before it could tell."""
+    """Calls that ran on when the last attempt ended (no other call is open in a finished beat), and calls in doubt whose agent
+    may not know that yet, as when an attempt was killed before it could report them."""
     unheard = doubted(run.journal)
     return [
         effect
@@ -27,7 +27,7 @@ def left(run: RunEngine) -> list[OpenEffect]:
 
 
 def cuts(run: RunEngine, were_left: Iterable[OpenEffect], settle: str) -> list[Cut]:
-    """What to tell the agent of those whose outcome outlast did not find out."""
+    """The messages for the agent about those calls that are still in doubt."""
     still = {effect.id for effect in run.state.in_doubt}
     found = []
     for effect in were_left:
@@ -39,12 +39,12 @@ def cuts(run: RunEngine, were_left: Iterable[OpenEffect], settle: str) -> list[C
             ),
             None,
         )
-        told = told_of(run.journal, intent) if intent is not None else None
-        if told is not None and effect.id in still:
+        call = call_record_of(run.journal, intent) if intent is not None else None
+        if call is not None and effect.id in still:
             how = "ran in the background and was cut off" if effect.state == "intended" else "was cut off"
             text = (
-                f"outlast: {told.name} {how}; it is not known whether it happened. Do not repeat "
+                f"outlast: {call.name} {how}; it is not known whether it happened. Do not repeat "
                 f"it before you have looked. Then say what you found: `{settle} {effect.id} --happened` or `--did-not`."
             )
-            found.append(Cut(told.call or effect.key, told.tool, NULL, text, told.lane))
+            found.append(Cut(call.call or effect.key, call.tool, NULL, text, call.lane))
     return found

@@ -13,10 +13,12 @@ from outlast.core.values import clip
 from outlast.errors import OutlastError
 from outlast.supervisor.agent.calls.identity import is_part
 from outlast.supervisor.agent.calls.left_processes import Left, LeftRunning
-from outlast.supervisor.agent.calls.open_call import OpenCall, covering
+from outlast.supervisor.agent.calls.open_call import UNNAMED, OpenCall, covering, left_by
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
 from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.socket.delivery import Delivery
 from outlast.supervisor.socket.wire import Output
+from outlast.supervisor.timing import Timing
 
 REASON_BYTES_MAX = 1_500
 SIGNALLED = 128  # exit codes above it tell of a signal; git ends with this one itself
@@ -53,6 +55,11 @@ class AgentCalls:
         # By effect, of calls that lost a program: what of them had begun by then. The rest of them is not in doubt.
         self.begun: dict[str, tuple[OutwardCall, ...]] = {}
         self.processes: LeftRunning | None = None  # once the agent runs
+        # Whether the intent of a local call waits for its outcome: where a transcript tells what a kill cut off.
+        self.defers = False
+        self._long_call_s = Timing.current().long_call_s
+        self._last_below_s = 0.0  # when a call of a sub-agent last began
+        self._deferred: set[str] = set()  # the calls of which that is so, also when they have ended
 
     # -- which there are -------------------------------------------------------------------------------------------
 
@@ -72,7 +79,7 @@ class AgentCalls:
     def knows(self, call: str) -> bool:
         """Whether an intent of this call is on record."""
         with self._lock:
-            if self._under_way(call) is not None:
+            if self._under_way(call) is not None or call in self._deferred:
                 return True
             journal = self._run.journal
             return bool(journal.store.read(journal.run, after=0, limit=1, key=call).events)
@@ -88,7 +95,7 @@ class AgentCalls:
             raise Unrecorded("another call is under way under its id", hint="make the call again")
 
     def enclosing(self) -> tuple[str, ...]:
-        """The calls under way that a program may be part of: those that run programs, if there are such."""
+        """The calls under way that a program may be part of: the calls that run programs if there are any, else all."""
         with self._lock:
             calls = [each for each in self._calls.values() if not each.by_shim and not each.background]
             return tuple(each.id for each in calls if each.runs) or tuple(each.id for each in calls)
@@ -98,18 +105,53 @@ class AgentCalls:
     def intend(self, call: str, record: CallRecord) -> None:
         """Put a call on record; durable when this returns. Raises NoRoom where too many have no outcome."""
         with self._lock:
-            if self.is_full:
+            waits = self.defers and not record.outward
+            if self.is_full and not waits:
                 raise NoRoom
-            opened = self._put(call, record)
+            opened = self._put(call, record, waits=waits)
             self._calls[opened.key] = opened
+
+    def _append(self, opened: OpenCall, *events: ev.AnyEvent, soon: bool = False) -> None:
+        """Record events of a call, after its intent. One whose intent has no room is left out: it stays inside.
+
+        `soon`: with the next commit of the beat.
+        """
+        if opened.unwritten is not None:
+            if self.is_full:
+                return
+            events = (*self._unwritten_before(opened.beat, opened.n), opened.unwritten, *events)
+        if not soon:
+            self._beats.append(*events)
+            return
+        for event in events:
+            self._beats.append_soon(event)
+
+    def _unwritten_before(self, beat: int, n: int) -> list[ev.EffectIntended]:
+        """The intents of calls under way that began earlier: they go first, so that a sub-agent's call follows its own."""
+        intents: list[ev.EffectIntended] = []
+        room = EFFECTS_OPEN_MAX - len(self._run.state.effects_open) - 1
+        for opened in list(self._calls.values()):
+            if opened.unwritten is not None and (opened.beat, opened.n) < (beat, n) and len(intents) < room:
+                intents.append(opened.unwritten)
+                self._change(opened, unwritten=None)
+        return intents
 
     def found(self, call: str, record: CallRecord) -> None:
         """Record a call of an earlier attempt that only the transcript has. It is not under way."""
         with self._lock:
             self._put(call, record)
 
+    def cut_off(self, call: str, record: CallRecord) -> bool:
+        """Record that a local call of an earlier attempt was cut off, if there is room for it. Returns whether there was."""
+        with self._lock:
+            if self.is_full:
+                return False
+            opened = self._put(call, record)
+            self._settle(opened, "give_up", "policy", "cut off with its attempt; its files are saved")
+            return True
+
     def refuse(self, start: ToolStart, record: CallRecord, reason: str) -> None:
-        """Put a call on record that was not let through, where it fits there."""
+        """Record a call that was not let through, if there is room for one more open effect."""
         with self._lock:
             if not self.is_full:
                 self._fail(self._put(start.id, record), reason)
@@ -122,7 +164,7 @@ class AgentCalls:
             return opened.effect
 
     def left(self, call: str, record: CallRecord) -> None:
-        """Put on record that something ran on when the command had ended, and was stopped: nobody knows what it did."""
+        """Record that a process outlived the command and was stopped: its effect is in doubt."""
         with self._lock:
             self._doubt(self._put(call, record), "it still ran when the command had ended, and was stopped")
 
@@ -136,7 +178,7 @@ class AgentCalls:
     def unseen_programs(self, call: str) -> tuple[str, ...]:
         """Of a call under way, the programs that reach outside and that no shim let run.
 
-        Empty where that is not certain, and where a tool reaches outside by itself: no shim stands before it.
+        Empty if that is not certain, or if a tool reaches outside by itself, without a program that a shim could stop.
         """
         with self._lock:
             opened = self._under_way(call)
@@ -160,51 +202,77 @@ class AgentCalls:
 
     def _fail(self, opened: OpenCall, reason: str) -> None:
         error = f"not done: {clip(reason, REASON_BYTES_MAX)}"
-        self._beats.append(
-            ev.EffectFailed(at=self._run.journal.now(), beat=opened.beat, n=opened.n, error=error)
+        self._append(
+            opened, ev.EffectFailed(at=self._run.journal.now(), beat=opened.beat, n=opened.n, error=error)
         )
 
-    def _put(self, call: str, record: CallRecord) -> OpenCall:
+    def _put(self, call: str, record: CallRecord, *, waits: bool = False) -> OpenCall:
         # Some agents name a call by what it is, so that two alike have one id: the second gets a key of its own.
         key = call if not self.knows(call) else f"{call}~{os.urandom(6).hex()}"
         record = record if key == call else msgspec.structs.replace(record, call=call)
+        if record.lane:
+            self._last_below_s = LeftRunning.now_s()
         beat, journal = self._beats.now(), self._run.journal
         n = beat.number_effect()
-        self._beats.append(
-            ev.EffectIntended(
-                at=journal.now(), beat=beat.number, n=n, name=clip(record.name, 200), occurrence=0, key=key, own_key=True,
-                args=journal.payload(msgspec.to_builtins(record)), policy="tell" if record.outward else "give_up",
-                uptime_s=journal.uptime_s(),
-            )
+        intent = ev.EffectIntended(
+            at=journal.now(), beat=beat.number, n=n, name=clip(record.name, 200), occurrence=0, key=key, own_key=True,
+            args=journal.payload(msgspec.to_builtins(record)), policy="tell" if record.outward else "give_up",
+            uptime_s=journal.uptime_s(),
         )  # fmt: skip
-        return OpenCall.of(call, key, beat.number, n, record)
+        if waits:
+            self._deferred.add(call)
+        else:
+            self._beats.append(*self._unwritten_before(beat.number, n), intent)
+        return OpenCall.of(call, key, beat.number, n, record, intent if waits else None)
 
     # -- programs below a call -------------------------------------------------------------------------------------
 
-    def covers(self, program: Sequence[OutwardCall]) -> str:
+    def covers(self, program: Sequence[OutwardCall], above: Left = ()) -> str:
         """The key of the recorded call that includes all that a program is about to do; each call covers it once.
 
-        Empty if no call or several calls match: then nobody knows whose program it is. One that runs in the
+        A process that a call left behind belongs to that call. `above`: the program's shim and the processes above it. For
+        others it is empty if no call or several calls match: then nobody knows whose program it is. One that runs in the
         background counts only where none under way does. One that has lost a program covers no other: what comes after it
         in the same call is judged by itself.
         """
         with self._lock:
-            for background in (False, True):
-                opened = covering(self._calls.values(), program, background=background)
-                if opened is not None:
-                    unseen = tuple(each for each in opened.unseen if not is_part(each, program))
-                    self._change(opened, unseen=unseen, waits=opened.waits + 1, live=opened.live + 1)
-                    return opened.key
-            return ""
+            opened = self._covering(program, above)
+            if opened is None:
+                return ""
+            unseen = tuple(each for each in opened.unseen if not is_part(each, program))
+            self._change(opened, unseen=unseen, waits=opened.waits + 1, live=opened.live + 1)
+            return opened.key
+
+    def _covering(self, program: Sequence[OutwardCall], above: Left) -> OpenCall | None:
+        processes = self.processes
+        if processes is None or not (orphan := processes.orphaned(above)):
+            return covering(self._calls.values(), program)
+        self.look_at_left()
+        is_known, opened = left_by(self._calls.values(), program, orphan)
+        if is_known:
+            return opened
+        # What still waits for a process of its own is not done by one that is older than its call.
+        return covering([
+            each
+            for each in self._calls.values()
+            if not (each.left and processes.began_before(orphan[0], each.began_s))
+        ], program)  # fmt: skip
+
+    def answers(self, key: str, delivery: Delivery) -> None:
+        """The caller of a program is about to hear that it ended well. Whether it did is looked up when the call's result is
+        recorded, whoever tells of that: its transcript may do so before any hook."""
+        with self._lock:
+            if (opened := self._calls.get(key)) is not None:
+                self._change(opened, answers=(*opened.answers, delivery))
 
     def unheard(self, key: str) -> None:
-        """A program of a call ended well, and its caller did not hear of that. The call's result will say so."""
+        """A program of a call ended well, and its agent did not read of that. The call's result will say so."""
         with self._lock:
             if (opened := self._calls.get(key)) is not None:
                 self._change(opened, unheard=True)
 
     def effect_of(self, key: str) -> str:
-        """The id of the effect under this key, of a call that has no outcome yet; empty where there is none."""
+        """The id of the effect under this key, if its call has no outcome yet; else empty."""
         with self._lock:
             opened = self._calls.get(key)
             return opened.effect if opened is not None else ""
@@ -220,7 +288,7 @@ class AgentCalls:
     ) -> None:
         """A program that belongs to a call ended. When all of them ended well, what the call does outside has happened,
         if their exit codes can say so: that is on record before the call goes on, for what comes after may be
-        cut off. One that only a shim saw is over when the call around it is: so long its agent has not been told."""
+        cut off. One that only a shim saw is over when the call around it is: until then its agent has no result."""
         with self._lock:
             opened = self._calls.get(key)
             if opened is None:
@@ -272,17 +340,29 @@ class AgentCalls:
         with self._lock:
             opened = self._under_way(end.id)
             if opened is None:
+                self._name_task(end)
                 return
-            if opened.unseen and not opened.lost and (end.code or 0) > SIGNALLED:
-                # No shim saw what it did, and it was killed.
-                self.begun[opened.effect] = opened.recorded
-                self._doubt(opened, f"it was killed: exit code {end.code}")
-                opened = self._change(opened, lost=True)
+            opened = self._if_killed(opened, end.code)
             left = self._left_by(opened)
-            if opened.is_outward and (end.task or opened.live or left):
-                self._change(opened, background=True, returned=end, task=end.task, left=left)
+            task = end.task or (UNNAMED if end.ok and opened.asks_for_background else "")
+            if opened.is_outward and (task or opened.live or left):
+                self._change(opened, background=True, returned=end, task=task, left=left)
             else:
                 self._take(opened, end)
+
+    def _name_task(self, end: ToolEnd) -> None:
+        """A hook may tell less of a call that went to the background than the transcript does after it."""
+        for opened in list(self._calls.values()):
+            if end.task and opened.id == end.id and opened.task == UNNAMED:
+                self._change(opened, task=end.task)
+
+    def _if_killed(self, opened: OpenCall, code: int | None) -> OpenCall:
+        """A call that ended with this exit code: in doubt where no shim saw all that it did, and it was killed."""
+        if not opened.unseen or opened.lost or (code or 0) <= SIGNALLED:
+            return opened
+        self.begun[opened.effect] = opened.recorded
+        self._doubt(opened, f"it was killed: exit code {code}")
+        return self._change(opened, lost=True)
 
     def _left_by(self, opened: OpenCall) -> Left:
         if self.processes is None or not (opened.is_outward and opened.runs and opened.unseen):
@@ -295,11 +375,11 @@ class AgentCalls:
             self.processes = None
 
     def look_at_left(self) -> tuple[str, ...]:
-        """Give those their outcome whose processes have ended; the keys of the others, which may reach outside yet."""
+        """Record the outcome of calls whose leftover processes have ended. Returns the keys of calls that may still reach
+        outside."""
         with self._lock:
             for opened in [each for each in self._calls.values() if each.left and self.processes is not None]:
-                left = LeftRunning.still(opened.left) if opened.unseen else ()
-                self._end_background(self._change(opened, left=left))
+                self._end_background(self._change(opened, left=LeftRunning.still(opened.left)))
             return tuple(key for key, each in self._calls.items() if each.is_outward and each.runs_on)
 
     def task_ended(self, end: TaskEnd) -> None:
@@ -307,8 +387,8 @@ class AgentCalls:
         with self._lock:
             for opened in list(self._calls.values()):
                 if end.task and opened.task == end.task:
-                    opened = self._change(opened, background=False, task="")
-                    self._take(opened, ToolEnd(opened.id, end.ok, end.output, opened.lane))
+                    opened = self._if_killed(self._change(opened, background=False, task=""), end.code)
+                    self._take(opened, ToolEnd(opened.id, end.ok, end.output, opened.lane, code=end.code))
 
     def _end_background(self, opened: OpenCall) -> None:
         """When the last program that a call left running has ended, record the result that the agent already got."""
@@ -350,21 +430,31 @@ class AgentCalls:
                     self._change(opened, heard=True)
 
     def _confirm(self, opened: OpenCall, end: ToolEnd) -> None:
-        """Put a result on record with the files as they are, and those of the programs below it, which its agent knows now."""
+        """Record a call's result with a save of the files, and the results of the programs below it, which the agent knows
+        now."""
         del self._calls[opened.key]
         if not opened.lost:  # its result says nothing of a program that was killed: it stays in doubt
             run, journal = self._run, self._run.journal
             save = run.files.save_effect(journal) if run.files is not None and opened.ended is None else ""
             result = journal.payload(opened.result(end))
-            self._beats.append(
-                ev.EffectConfirmed(
-                    at=self._run.journal.now(), beat=opened.beat, n=opened.n, result=result, save=save
-                )
+            confirmed = ev.EffectConfirmed(
+                at=journal.now(), beat=opened.beat, n=opened.n, result=result, save=save
             )
+            # Of a local call the transcript tells as well, and what is lost of it is looked up in the files: unless a
+            # restart sets these back to this very save, its outcome needs no commit of its own.
+            is_late = not opened.is_outward and not run.saves_effects and not self._was_long(opened)
+            self._append(opened, confirmed, soon=is_late)
         for below in list(self._calls.values()):
             known = below.ended or below.failed
             if opened.id in below.below and known is not None and not self._is_below(below):
                 self._confirm(below, known)
+
+    def _was_long(self, opened: OpenCall) -> bool:
+        """Whether to do a call again would cost much: it took long, or a sub-agent worked meanwhile."""
+        took_s = LeftRunning.now_s() - opened.began_s
+        return took_s >= self._long_call_s or (
+            not opened.record.lane and self._last_below_s >= opened.began_s
+        )
 
     def settle_rest(self) -> None:
         """The agent ended and says nothing more of its calls: outward ones are in doubt, the others are over."""
@@ -389,11 +479,11 @@ class AgentCalls:
 
     def _doubt(self, opened: OpenCall, why: str, *, asks: bool = False) -> None:
         at, beat, n = self._run.journal.now(), opened.beat, opened.n
-        self._beats.append(ev.EffectInDoubt(at=at, beat=beat, n=n, evidence=why, asks=asks))
+        self._append(opened, ev.EffectInDoubt(at=at, beat=beat, n=n, evidence=why, asks=asks))
 
     def _settle(self, opened: OpenCall, finding: ev.Finding, by: str, why: str) -> None:
         at, beat, n = self._run.journal.now(), opened.beat, opened.n
-        self._beats.append(ev.EffectSettled(at=at, beat=beat, n=n, finding=finding, by=by, evidence=why))
+        self._append(opened, ev.EffectSettled(at=at, beat=beat, n=n, finding=finding, by=by, evidence=why))
 
     def _change(self, opened: OpenCall, **changes: Any) -> OpenCall:
         changed = self._calls[opened.key] = msgspec.structs.replace(opened, **changes)

@@ -1,6 +1,7 @@
 """The outward calls of a run's agent, from its journal: each call, its outcome, and which session knows of it."""
 
 from collections import defaultdict
+from collections.abc import Container
 from typing import Final
 
 import msgspec
@@ -10,7 +11,7 @@ from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.runs.journal import Journal
 from outlast.supervisor.agent.calls.identity import takes_place
-from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, has_result, told_of
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, call_record_of, has_result
 
 ANOTHER: Final = "another"  # a request: what an effect held is another call
 _OF_EFFECTS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
@@ -26,36 +27,37 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class PastCall:
-    """One call that reaches outside. `memory` knows that it was made; `was_told`: also how it ended."""
+    """One call that reaches outside. `memory` knows that it was made; `was_reported`: its agent also got its result."""
 
-    __slots__ = ("happened", "memory", "record", "told", "was_found", "was_told")
+    __slots__ = ("call", "happened", "memory", "record", "was_found", "was_reported")
 
-    def __init__(self, told: CallRecord, record: EffectRecord, memory: int) -> None:
-        self.told, self.record, self.memory = told, record, memory
-        self.was_told = self.was_found = self.happened = False
+    def __init__(self, call: CallRecord, record: EffectRecord, memory: int) -> None:
+        self.call, self.record, self.memory = call, record, memory
+        self.was_reported = self.was_found = self.happened = False
 
     def take(self, event: ev.AnyEvent) -> None:
-        """Fold one more event of its effect."""
-        self.was_told = self.was_told or isinstance(event, ev.EffectConfirmed)
+        """Apply one more event of its effect."""
+        self.was_reported = self.was_reported or isinstance(event, ev.EffectConfirmed)
         self.was_found = self.was_found or (isinstance(event, ev.EffectSettled) and event.by != "policy")
         self.happened = self.happened or (isinstance(event, ev.EffectSettled) and event.finding == "happened")
         self.record.take(event)
 
     def done(self, result: object) -> tuple[OutwardCall, ...]:
-        """The acts of this call that were done, by its result: of a failed call, those that its shims saw end well."""
+        """The acts that this call did, according to its result. Of a failed call: those that its shims saw end well."""
         if not isinstance(result, dict):
-            return self.told.outward
+            return self.call.outward
         if result.get("ok") is not False:
             refused = result.get("not_done", ())
-            return tuple(each for each in self.told.outward if each.signature not in refused)
+            return tuple(each for each in self.call.outward if each.signature not in refused)
         ended = result.get("done", ())
         if not ended and self.happened:
-            return self.told.outward
-        return tuple(each for at, each in enumerate(self.told.outward) if at in ended)
+            return self.call.outward
+        return tuple(each for at, each in enumerate(self.call.outward) if at in ended)
 
 
 class Memories:
-    """Numbers what an agent remembers: an attempt has a memory of its own, unless it goes on in a session of an earlier one."""
+    """Numbers the memories of agents: an attempt has a memory of its own, unless it goes on in a session of an earlier
+    attempt."""
 
     def __init__(self) -> None:
         self._of_session: dict[tuple[str, str], int] = {}
@@ -87,17 +89,17 @@ class Memories:
         return self._is.get(memory, memory)
 
     def of_session(self, agent: str, session: str) -> int | None:
-        """The memory of a session; None where it has none yet."""
+        """The memory of a session; None if it has none yet."""
         return self._of_session.get((agent, session))
 
 
 class History:
-    """Read from the beginning of the journal to its end."""
+    """The outward calls of a run, read from the whole journal."""
 
     def __init__(self, journal: Journal) -> None:
         self.memories = Memories()
         self.calls: dict[str, PastCall] = {}
-        self.answered: list[tuple[int, CallRecord]] = []  # in which memory, which call
+        self._answered: list[tuple[int, str, CallRecord]] = []  # in which memory, which effect and call
         self.named: defaultdict[str, set[str]] = defaultdict(
             set
         )  # by effect, the contents that are other calls
@@ -125,28 +127,29 @@ class History:
                 pass
 
     def _intended(self, journal: Journal, intent: ev.EffectIntended) -> None:
-        told = told_of(journal, intent)
-        if told is None:
+        call = call_record_of(journal, intent)
+        if call is None:
             return
-        if told.answered:
-            self.answered.append((self.memories.now, told))
-        if told.held:
-            self.held(told.held, told)
-        past = PastCall(told, EffectRecord(intent), self.memories.now)
+        if call.answered:
+            self._answered.append((self.memories.now, f"{intent.beat}.{intent.n}", call))
+        if call.held:
+            self.held(call.held, call)
+        past = PastCall(call, EffectRecord(intent), self.memories.now)
         self.calls[past.record.id] = past
 
-    def held(self, effect: str, told: CallRecord) -> None:
+    def held(self, effect: str, call: CallRecord) -> None:
         """A call was held because of an effect."""
-        self._held[effect] |= {each.content for each in told.outward if each.content}
+        self._held[effect] |= {each.content for each in call.outward if each.content}
 
     def refresh_named(self, journal: Journal) -> None:
-        """Take what was said since the journal was read."""
-        said = [event for event in journal.events("requested") if isinstance(event, ev.Requested)]
-        for request in [event for event in said if event.what == ANOTHER][self._requests :]:
+        """Apply the requests `another` that came since the journal was read."""
+        events = journal.events("requested")
+        requests = [event for event in events if isinstance(event, ev.Requested) and event.what == ANOTHER]
+        for request in requests[self._requests :]:
             self._take_named(journal, request)
 
     def _take_named(self, journal: Journal, request: ev.Requested) -> None:
-        """The agent said that what an effect held until now is another call."""
+        """Apply a request by which the agent declared that the calls held by an effect are other calls."""
         self._requests += 1
         try:
             effect = decoders.convert(journal.value(request.args), Named).effect
@@ -154,37 +157,42 @@ class History:
             return
         self.named[effect] |= self._held[effect]
 
-    def known(self, memory: int | None) -> dict[str, PastCall]:
+    def known(self, memory: int | None, of_subagents: Container[str] = ()) -> dict[str, PastCall]:
         """Past calls whose outcome this session may not know; None: a session that knows all.
 
-        Of its own calls: those in doubt, those that outlast found out later without telling it, those that ended in the
-        background just before it was cut off, and those with a program that ended well without its caller hearing of it. Of
-        another's: all.
+        Of its own calls: those in doubt; those whose outcome outlast found out later and has not reported; those that ended in
+        the background just before the session was cut off; those with a program whose caller did not hear that it ended well;
+        those that only a sub-agent heard of (`of_subagents`). Of another session's calls: all.
         """
         return {
             effect: past
             for effect, past in self.calls.items()
             if past.record.state in ("intended", "in_doubt")
-            or (past.was_found and not past.was_told)
+            or (past.was_found and not past.was_reported)
             or effect in self._unheard
+            or effect in of_subagents
             or self._was_unheard(past)
             or not (memory is None or self.memories.of(past.memory) == memory)
         }
 
     def _was_unheard(self, past: PastCall) -> bool:
-        if not (past.was_told and has_result(past.record)):
+        if not (past.was_reported and has_result(past.record)):
             return False
         result = self._journal.value(past.record.result)
         return isinstance(result, dict) and bool(result.get("unheard"))
 
-    def answers(self, memory: int | None) -> list[CallRecord]:
-        """The calls that were answered in a memory."""
-        return [told for each, told in self.answered if memory is None or self.memories.of(each) == memory]
+    def answers(self, memory: int | None, of_subagents: Container[str] = ()) -> list[CallRecord]:
+        """The calls that outlast answered in a memory; None: in any. An answer that only a sub-agent heard is none."""
+        return [
+            call
+            for where, effect, call in self._answered
+            if (memory is None or self.memories.of(where) == memory) and effect not in of_subagents
+        ]
 
 
 def unheard(journal: Journal) -> set[str]:
-    """Calls with a result that may not have reached their agent: it came when their beat was over, for they ran on in the
-    background, and the agent has hardly made a call since."""
+    """Calls whose result may not have reached their agent: they ended in the background after their beat was over, and the
+    agent has hardly made a call since."""
     found, over, after = set(), 0, _spoken(journal, SPOKEN_BEATS)
     tags = ("beat_begun", "beat_done", "effect_confirmed")
     while page := journal.store.read(journal.run, after=after, tags=tags, ends=True).events:
@@ -207,20 +215,20 @@ def is_undone(journal: Journal, effect: str, first: OutwardCall) -> bool:
     return any(
         order(each) > order(effect)
         and past.record.state not in ("failed", "did_not")
-        and not past.told.asks
-        and any(takes_place(later, first) for later in past.told.outward)
+        and not past.call.asks
+        and any(takes_place(later, first) for later in past.call.outward)
         for each, past in History(journal).calls.items()
     )
 
 
 def order(effect: str) -> tuple[int, int]:
-    """Where an effect stands among those of its run."""
+    """The order of an effect among the effects of its run."""
     beat, n = effect.split(".")
     return int(beat), int(n)
 
 
 def doubted(journal: Journal) -> set[str]:
-    """Calls of which it was found that nobody knows whether they happened, and whose agent has made no call since."""
+    """Calls that were found to be in doubt, and whose agent has made no call since."""
     events = journal.events("effect_in_doubt", "effect_settled", after=_spoken(journal, 1))
     return {
         f"{event.beat}.{event.n}" for event in events
@@ -229,7 +237,7 @@ def doubted(journal: Journal) -> set[str]:
 
 
 def _spoken(journal: Journal, beats: int) -> int:
-    """Just before the last beats in which the agent made calls; 0 where there are not so many."""
+    """The journal's position just before the last `beats` beats in which the agent made calls; 0 if there are fewer."""
     begun = journal.store.read(journal.run, after=0, limit=beats, tags=("beat_begun",), newest=True).events
     return begun[0].seq - 1 if len(begun) == beats else 0
 
@@ -242,16 +250,16 @@ def seen_by_shims_alone(journal: Journal) -> dict[str, tuple[CallRecord, EffectR
     """
     found: dict[tuple[str, ...], tuple[CallRecord, EffectRecord]] = {}
     for record in _effects_of_last_beats(journal).values():
-        told = told_of(journal, record.intent)
-        if told is None or not record.intent.key.startswith(SHIM):
-            found = {} if told is not None and record.state != "failed" else found
-        elif not told.below and not told.answered and not told.asks and record.state == "confirmed":
-            found[tuple(f"{each.signature} {each.content}" for each in told.outward)] = told, record
-    return {record.id: (told, record) for told, record in found.values()}
+        call = call_record_of(journal, record.intent)
+        if call is None or not record.intent.key.startswith(SHIM):
+            found = {} if call is not None and record.state != "failed" else found
+        elif not call.below and not call.answered and not call.asks and record.state == "confirmed":
+            found[tuple(f"{each.signature} {each.content}" for each in call.outward)] = call, record
+    return {record.id: (call, record) for call, record in found.values()}
 
 
 def _effects_of_last_beats(journal: Journal) -> dict[str, EffectRecord]:
-    """The effects of the beat that ended last, and of what came after it, in their order."""
+    """The effects of the beat that ended last and of everything after it, in order."""
     ends = journal.store.read(
         journal.run, after=0, limit=2, tags=("beat_done",), newest=True, ends=True
     ).events

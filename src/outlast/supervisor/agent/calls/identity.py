@@ -14,7 +14,7 @@ RANK: tuple[Likeness, ...] = ("same", "unclear", "reworded", "named", "free", "u
 
 
 def likeness(first: OutwardCall, again: OutwardCall) -> Likeness:
-    """How a call stands to an earlier one.
+    """How a call compares with an earlier one.
 
     | verb and target | content                   | the class's policy | it is                                           |
     |-----------------|---------------------------|--------------------|-------------------------------------------------|
@@ -25,8 +25,8 @@ def likeness(first: OutwardCall, again: OutwardCall) -> Likeness:
     | the same        | another                   | named              | `named`: another one, once the agent says so    |
     | the same        | another                   | free               | `free`: another one                             |
 
-    One part that is known of both and differs is enough for another content. A call of a journal without contents, or with
-    those of an earlier outlast, has none that is known.
+    A single part that is known of both and differs makes another content. Calls in a journal without contents, or with
+    contents of an earlier outlast, have no known part.
     """
     if not _is_one_target(first.signature, again.signature):
         return "unrelated"
@@ -48,13 +48,13 @@ _STATES = frozenset(
 
 
 def takes_place(later: OutwardCall, first: OutwardCall) -> bool:
-    """Whether a later call left something else where the first one had left what it brought: then the first is undone."""
+    """Whether a later call replaced what the first one had left at its target: then the first one is undone."""
     if later.signature == first.signature and content.compare(first.content, later.content) == "same":
         return False
-    said, before = later.signature.split(" "), first.signature.split(" ")
-    if before[0] in ("push", "push-delete") and said[0] in ("push", "push-delete"):
-        return before[1:2] == said[1:2] and _have_one_ref(before[2:], said[2:])
-    return before[0] in _STATES and said[0] in _STATES and before[1:] == said[1:]
+    after, before = later.signature.split(" "), first.signature.split(" ")
+    if before[0] in ("push", "push-delete") and after[0] in ("push", "push-delete"):
+        return before[1:2] == after[1:2] and _have_one_ref(before[2:], after[2:])
+    return before[0] in _STATES and after[0] in _STATES and before[1:] == after[1:]
 
 
 def _have_one_ref(first: Sequence[str], others: Sequence[str]) -> bool:
@@ -64,7 +64,8 @@ def _have_one_ref(first: Sequence[str], others: Sequence[str]) -> bool:
 def nearest(
     first: Sequence[OutwardCall], again: Sequence[OutwardCall]
 ) -> tuple[Likeness, OutwardCall | None]:
-    """How two calls that do several things outside stand to each other: by the two of them that are most alike."""
+    """How two calls with several outward acts stand to each other: by the pair of acts that is most alike. Also returns the
+    first call's act of that pair."""
     found = sorted(
         ((likeness(one, other), one) for one in first for other in again),
         key=lambda each: RANK.index(each[0]),

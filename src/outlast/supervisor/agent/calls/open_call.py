@@ -9,10 +9,12 @@ import msgspec
 
 from outlast.agents.events import ToolEnd
 from outlast.agents.outward.classify import runs_text
+from outlast.core import events as ev
 from outlast.core.values import clip
 from outlast.supervisor.agent.calls.identity import is_part
 from outlast.supervisor.agent.calls.left_processes import Left, LeftRunning
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
+from outlast.supervisor.socket.delivery import Delivery
 from outlast.supervisor.socket.wire import Output
 
 # In the text of a call: another PATH than ours, or the very words of a shim.
@@ -20,6 +22,9 @@ _UNSURE = re.compile(
     r"PATH=|was not run:|\b(?:env|command)\s+-|\b(?:sudo|doas|su|runuser|chroot|unshare|nsenter|systemd-run|docker|podman)\s"
 )
 OUTPUT_BYTES_MAX = 100_000
+UNNAMED = "?"  # a task that no result has named yet
+# The switches by which a model asks that its CLI runs a command in the background.
+BACKGROUND = ("run_in_background", "is_background")
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,12 +35,13 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
     | in the journal | here                    | what happened                                                             |
     |----------------|-------------------------|---------------------------------------------------------------------------|
+    | nothing        | `unwritten`             | it stays inside; a kill leaves it to the agent's transcript               |
     | intended       |                         | it may be made; `live` of its programs run                                |
-    | intended       | `failed`                | the agent was told that it failed: it counts when the agent goes on       |
-    | intended       | `background`            | the agent was told `returned`, and programs or a `task` of it run on      |
+    | intended       | `failed`                | the agent got a failure as its result: it counts when the agent goes on   |
+    | intended       | `background`            | the agent got `returned` as its result; programs or a `task` of it run on |
     | happened       | nothing is `unseen`     | all its programs ended well, and their exit codes say so                  |
     | in doubt       | `lost`                  | a program of it was killed. That is on record at once, before anything    |
-    |                |                         | else is judged; what the agent is told of the call changes nothing of it  |
+    |                |                         | else is judged; a result that the agent gets does not change it           |
     | confirmed, failed, in doubt, settled | not here | it is over                                                          |
     """
 
@@ -61,21 +67,31 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     ended: ToolEnd | None = None  # of what only a shim saw: well, below a call that has not ended
     failed: ToolEnd | None = None  # what the agent says of a call that reaches outside and failed
     background: bool = False
-    returned: ToolEnd | None = None  # what the agent was told of one that is in the background
-    task: str = ""  # what the agent calls what runs on
+    returned: ToolEnd | None = None  # the result that the agent got of one that is in the background
+    task: str = ""  # the agent's own id of the task that runs on, or UNNAMED
     began_s: float = 0.0
     left: Left = ()  # processes that it left behind when it returned, and that may do yet what no shim has seen
     printed: Output | None = None  # by a program below a guarded command: a later attempt prints it again
-    unheard: bool = False  # a program of it ended well, and its caller did not hear of that
+    answers: tuple[Delivery, ...] = ()  # to callers of its programs, of those that ended well
+    unheard: bool = False  # a program of it ended well, and its agent did not read of that
+    unwritten: ev.EffectIntended | None = None  # its intent, of a local call: on record with its outcome
     heard: bool = False  # the model went on after it returned, while what it left ran on
 
     @classmethod
-    def of(cls, call: str, key: str, beat: int, n: int, record: CallRecord) -> "OpenCall":
-        """One that was put on record just now."""
+    def of(
+        cls,
+        call: str,
+        key: str,
+        beat: int,
+        n: int,
+        record: CallRecord,
+        unwritten: ev.EffectIntended | None = None,
+    ) -> "OpenCall":
+        """One that was put on record just now, or that is `unwritten`."""
         return cls(
             id=call, key=key, beat=beat, n=n, lane=record.lane, is_outward=bool(record.outward), record=record,
             recorded=record.outward, unseen=() if key.startswith(SHIM) else record.outward, runs=runs_text(record.input), programs=_shimmed(record),
-            below=record.below, began_s=LeftRunning.now_s(),
+            below=record.below, began_s=LeftRunning.now_s(), unwritten=unwritten,
         )  # fmt: skip
 
     @property
@@ -88,6 +104,12 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     def effect(self) -> str:
         """The id of its effect."""
         return f"{self.beat}.{self.n}"
+
+    @property
+    def asks_for_background(self) -> bool:
+        """Whether its result comes before its command has ended: whatever its words are, they tell of no end."""
+        given = self.record.input
+        return self.runs and isinstance(given, dict) and any(given.get(each) is True for each in BACKGROUND)
 
     @property
     def runs_on(self) -> bool:
@@ -105,27 +127,28 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
         """The recorded result. `ok` is None if no exit code is known.
 
         A failed program makes it a failure, even if the call succeeded (`git push || true`). `done`: which programs of a
-        failed call ended well; `not_done`: which programs a shim refused. `unheard`: the
-        caller of one was not told how it ended."""
+        failed call ended well; `not_done`: which programs a shim refused. `unheard`: the caller of a program did not
+        receive its result."""
         all_seen = self.is_outward and not self.unseen and not self.waits
         is_known = end.sure or all_seen or self.code or not end.ok
         ok = end.ok and not self.code if is_known else None
         code = self.code or end.code
-        told: dict[str, Any] = {"ok": ok, "output": clip(end.output, OUTPUT_BYTES_MAX)}
-        told |= {} if code is None else {"exit_code": code}
-        told |= {"not_done": self.not_done} if self.not_done else {}
-        told |= {"unheard": True} if self.unheard else {}
-        told |= {} if self.printed is None else printed_of(self.printed)
-        return told | ({"done": sorted(self.done)} if ok is False and self.done else {})
+        result: dict[str, Any] = {"ok": ok, "output": clip(end.output, OUTPUT_BYTES_MAX)}
+        result |= {} if code is None else {"exit_code": code}
+        result |= {"not_done": self.not_done} if self.not_done else {}
+        is_unheard = self.unheard or any(each.look() == "lost" for each in self.answers)
+        result |= {"unheard": True} if is_unheard else {}
+        result |= {} if self.printed is None else printed_of(self.printed)
+        return result | ({"done": sorted(self.done)} if ok is False and self.done else {})
 
 
 def printed_of(output: Output) -> dict[str, Any]:
     """A program's output in its recorded form: text stays text, so that secrets in it can be masked."""
-    told: dict[str, Any] = {"cut": output.cut} if output.cut else {}
+    printed: dict[str, Any] = {"cut": output.cut} if output.cut else {}
     try:
-        return told | ({"out": output.out.decode()} if output.out else {})
+        return printed | ({"out": output.out.decode()} if output.out else {})
     except UnicodeDecodeError:
-        return told | {"out64": base64.b64encode(output.out).decode()}
+        return printed | {"out64": base64.b64encode(output.out).decode()}
 
 
 def printed_again(result: object) -> bytes | None:
@@ -154,21 +177,37 @@ def _shimmed(record: CallRecord) -> tuple[str, ...]:
     return programs if is_sure and by_name else ()
 
 
-def covering(
-    calls: Iterable[OpenCall], program: Sequence[OutwardCall], *, background: bool
-) -> OpenCall | None:
+def left_by(
+    calls: Iterable[OpenCall], program: Sequence[OutwardCall], orphan: Left
+) -> tuple[bool, OpenCall | None]:
+    """Whether a call in the background is known to have left this program's process, and which one, if no shim has seen that
+    it does this. `orphan`: that process and those above it that were left, the oldest first.
+
+    A process that was left while two calls were under way may belong to either. It most likely belongs to the later one.
+    """
+    for process in orphan:
+        owners = [each for each in calls if process in each.left]
+        if owners:
+            able = [each for each in owners if not each.lost and _is_unseen(program, each)]
+            return True, max(able, key=lambda each: each.began_s, default=None)
+    return False, None
+
+
+def _is_unseen(program: Sequence[OutwardCall], opened: OpenCall) -> bool:
+    return all(is_part(one, opened.unseen) for one in program)
+
+
+def covering(calls: Iterable[OpenCall], program: Sequence[OutwardCall]) -> OpenCall | None:
     """The one call that is on record as doing all that a program is about to do, and of which no shim has seen that yet.
 
-    Of several in the background that do the same, any: whichever of them the program belongs to, one more has begun.
+    One in the background counts only where none under way does. Of several there that do the same, and where nobody knows
+    which of them left the program, any.
     """
-    found = [
-        each
-        for each in calls
-        if each.background == background
-        and not each.lost
-        and all(is_part(one, each.recorded) for one in program)
-    ]
-    if background and all(each.recorded == found[0].recorded for each in found):
-        found = [each for each in found if all(is_part(one, each.unseen) for one in program)][:1]
-    is_one = len(found) == 1 and all(is_part(one, found[0].unseen) for one in program)
-    return found[0] if is_one else None
+    alike = [each for each in calls if not each.lost and all(is_part(one, each.recorded) for one in program)]
+    under_way = [each for each in alike if not each.background]
+    if len(under_way) == 1 and _is_unseen(program, under_way[0]):
+        return under_way[0]
+    found = [each for each in alike if each.background]
+    if all(each.recorded == found[0].recorded for each in found):
+        found = [each for each in found if _is_unseen(program, each)][:1]
+    return found[0] if len(found) == 1 and _is_unseen(program, found[0]) else None

@@ -1,6 +1,7 @@
 """The command of an agent's hooks, and which of its calls reach outside. Its shims are in `shims.py`."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,7 @@ def hook_words(client: Path, socket: str, mark: str, agent: str) -> tuple[str, .
 
 
 def own_classes() -> tuple[Mapping[str, object], ...]:
-    """The user's own outward classes: the `[[outward]]` tables of their file. Raises UsageError where it cannot be read."""
+    """The user's own outward classes: the `[[outward]]` tables of their file. Raises UsageError if it cannot be read."""
     path = settings.user_folder() / OWN_CLASSES
     try:
         found = tuple(rules.tables(str(path)))
@@ -61,6 +62,7 @@ class OutwardCalls:
         self._environment = environment
         self._since_s = time.monotonic()
         self.shims: Shims | None = None
+        self._refreshing = threading.Lock()
         try:
             self.known = rules.load([*own_classes(), *([rules.LOOPBACK] if loopback_is_outward() else [])])
         except ValueError as error:
@@ -70,14 +72,16 @@ class OutwardCalls:
             ) from error
 
     def refresh_shims(self) -> None:
-        """Give what was installed since a shim. Where one cannot be written, those that there are stay."""
-        if self.shims is not None:
-            with contextlib.suppress(OSError):
+        """Make shims for programs installed since. If a shim cannot be written, the existing ones stay."""
+        with self._refreshing, contextlib.suppress(OSError):
+            if self.shims is not None:
                 self.shims.refresh()
 
     def of_tool(self, tool: str, given: object, cwd: str) -> tuple[OutwardCall, ...]:
         """The outward acts of an agent's tool call."""
-        return tuple(map(_kept, classify(tool, given, cwd, environment=self._environment, known=self.known)))
+        return tuple(
+            map(_masked_record, classify(tool, given, cwd, environment=self._environment, known=self.known))
+        )
 
     def of_shim(self, shim: Shim) -> tuple[OutwardCall, ...]:
         """The same of a program that a shim stands before, with the variables that it would run with."""
@@ -86,16 +90,16 @@ class OutwardCalls:
         found = classify_argv(
             shim.words, shim.cwd, environment=here, known=self.known, fed=shim.fed, sent=shim.sent
         )
-        return tuple(map(_kept, found))
+        return tuple(map(_masked_record, found))
 
-    def with_facts(self, told: CallRecord) -> CallRecord:
-        """With what a probe needs to know of the world before the call."""
-        if len(told.outward) < 2:
-            outward = tuple(map(self._with_facts, told.outward))
-        else:  # side by side: whoever asks does not wait longer for many than for one
-            with ThreadPoolExecutor(min(len(told.outward), FACTS_AT_ONCE)) as pool:
-                outward = tuple(pool.map(self._with_facts, told.outward[:FACTS_AT_ONCE]))
-        return msgspec.structs.replace(told, outward=(*outward, *told.outward[len(outward) :]))
+    def with_facts(self, call: CallRecord) -> CallRecord:
+        """The call with the facts that a probe must know of the world before it."""
+        if len(call.outward) < 2:
+            outward = tuple(map(self._with_facts, call.outward))
+        else:  # side by side: the caller waits no longer for many than for one
+            with ThreadPoolExecutor(min(len(call.outward), FACTS_AT_ONCE)) as pool:
+                outward = tuple(pool.map(self._with_facts, call.outward[:FACTS_AT_ONCE]))
+        return msgspec.structs.replace(call, outward=(*outward, *call.outward[len(outward) :]))
 
     def _with_facts(self, each: OutwardCall) -> OutwardCall:
         return msgspec.structs.replace(each, facts=probes.facts(_outward(each), self._environment))
@@ -123,7 +127,7 @@ def _outward(outside: OutwardCall) -> Outward:
     return Outward(outside.kind, outside.signature, outside.words, outside.cwd, read_back)
 
 
-def _kept(found: Outward) -> OutwardCall:
+def _masked_record(found: Outward) -> OutwardCall:
     """The record of this act, without the secrets in its words."""
     words = tuple(mask_words(found.words)[0])
     probe = {} if found.probe is None else {"name": found.probe.name, "params": _plain(found.probe.params)}

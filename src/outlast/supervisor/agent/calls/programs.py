@@ -16,6 +16,7 @@ from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.agent.calls.answers import CallAnswers
 from outlast.supervisor.agent.calls.calls import SIGNALLED, AgentCalls, NoRoom, Unrecorded
 from outlast.supervisor.agent.calls.identity import is_part
+from outlast.supervisor.agent.calls.left_processes import Left, may_be_below
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, EndedProgram, OutwardCall
 from outlast.supervisor.agent.calls.repeats import Held, Holds
@@ -44,7 +45,7 @@ class NotesFailure(Protocol):
 
 
 class OutwardPrograms:
-    """Judges what is about to reach outside. It passes only when its intent is durable.
+    """Judges programs that are about to reach outside. One passes only when its intent is durable.
 
     `replays`: nobody reads words below a plain command, so a program that it ran to a good end in an earlier attempt
     ends as it did then, and is not run. Without it such a call is refused with words, which an agent reads.
@@ -71,8 +72,8 @@ class OutwardPrograms:
         self._ended = threading.Condition(self._lock)  # a program has
         # Those that a shim runs now: whose each is, and its shim, as whoever is to hear how it ends.
         self._programs: dict[object, tuple[str, Delivery]] = {}
-        # And what below them is not seen yet.
-        self._runners: dict[object, tuple[str, tuple[OutwardCall, ...]]] = {}
+        # And what below them is not seen yet, with the shim's process and those above it.
+        self._runners: dict[object, tuple[str, tuple[OutwardCall, ...], Left]] = {}
         self.has_held = False  # whether a call was held in this attempt because of one in doubt
 
     # -- before a call ---------------------------------------------------------------------------------------------
@@ -106,8 +107,8 @@ class OutwardPrograms:
         return Answer(), None
 
     def _held(self, record: CallRecord, program: str) -> Held | None:
-        """Why a call, or the `program` that a shim stands before, may not go. What its agent has just said of earlier ones
-        counts."""
+        """Why a call, or the `program` that a shim stands before, may not go. Requests that the agent has just made about
+        earlier calls count."""
         self.note_killed()
         held = self._answers.owed(record.outward, program)
         held = held or self._holds.judge(record.outward, self._calls.begun, record.steps)
@@ -117,14 +118,14 @@ class OutwardPrograms:
         return held
 
     def _hold(self, start: ToolStart, record: CallRecord, held: Held, delivery: Delivery) -> str:
-        """Put on record that a call was not let through; why, in words. Where nobody reads these, and it may be one that was
-        made before, a person is asked."""
+        """Record that a call was not let through, and return the reason as text. If nobody reads that text and the call may
+        repeat an earlier one, a person decides."""
         self.has_held = self.has_held or not held.is_known or held.again is None
         if held.is_known and held.again is None and self._replays:
             self._calls.went_on()
-            self._answers.asked(held)
+            self._answers.drop_owed(held)
             effect = self._calls.ask(start, msgspec.structs.replace(record, asks=held.effect))
-            return self._holds.asked(effect, held.effect)
+            return self._holds.question(effect, held.effect)
         if held.is_known:
             record = msgspec.structs.replace(record, answered=held.effect)
             is_shim = start.id.startswith(SHIM)
@@ -136,18 +137,18 @@ class OutwardPrograms:
         return held.text
 
     def agent_went_on(self) -> None:
-        """A hook tells what the agent does now."""
+        """A hook ran: the agent has gone on since the hooks before it."""
         self._answers.look()
         self._answers.agent_went_on()
 
     def look_at_answers(self) -> None:
-        """Whoever was answered has got that answer, or has left."""
+        """Look which answers reached their callers, and take back those that did not."""
         self._answers.look()
 
     # -- shims -----------------------------------------------------------------------------------------------------
 
     def shim(self, shim: Shim, perform: Callable[[], Output], delivery: Delivery = DELIVERED) -> ShimAnswer:
-        """A program that may reach outside: why it is not run, or its exit code when it was."""
+        """Judge a program that may reach outside. Returns the reason if it is not run, else its exit code."""
         outward = self._outward.of_shim(shim)
         if not outward:
             return ShimAnswer(exit_code=perform().exit_code)
@@ -163,7 +164,7 @@ class OutwardPrograms:
             self._programs[program] = (call, delivery)
             # It starts the programs that do it.
             if any(each.words[:1] != shim.words[:1] for each in outward):
-                self._runners[program] = (call, outward)
+                self._runners[program] = (call, outward, shim.above)
         try:
             self._roster.name(shim.mark, call)
             performed = perform()
@@ -188,12 +189,13 @@ class OutwardPrograms:
     def _begun(
         self, shim: Shim, outward: tuple[OutwardCall, ...], delivery: Delivery
     ) -> ShimAnswer | tuple[str, str]:
-        """Whose program may begin now: the key of its call, and that of the runner which it is part of. Else how it ends."""
+        """Let a program begin: return the key of its call, and that of the runner that it is part of. If it may not begin,
+        return the answer for its shim."""
         self.note_killed()
         self._answers.begins(outward)
         name = shim.words[0]
-        runner = self._within_runner(outward)
-        if call := runner or self._calls.covers(outward):
+        runner = self._within_runner(outward, shim.above)
+        if call := runner or self._calls.covers(outward, shim.above):
             return call, runner
         if self._waited_for_room(shim):
             return self._begun(shim, outward, delivery)
@@ -211,8 +213,8 @@ class OutwardPrograms:
         return ShimAnswer(answer.reason, REFUSED) if again is None else ShimAnswer(answer.reason, 0, again)
 
     def _waited_for_room(self, shim: Shim) -> bool:
-        """Let a program that does not fit on record wait for another one to end, as long as its shim waits. Whether it did,
-        and there may be room now."""
+        """A program that does not fit on record waits for another one to end, as long as its shim waits. Returns whether one
+        ended, so that there may be room."""
         since_s = shim.sent_ns / 1e9 if shim.sent_ns else time.monotonic()
         until_s = since_s + self._timing.shim_waits_s
         waited = False
@@ -220,11 +222,16 @@ class OutwardPrograms:
             waited = self._ended.wait(rest_s)
         return waited
 
-    def _within_runner(self, outward: Sequence[OutwardCall]) -> str:
-        """The key of the call whose runner (`npm run deploy`) is under way and was let through for this; each part once."""
-        for program, (call, parts) in list(self._runners.items()):
-            if program in self._programs and all(is_part(each, parts) for each in outward):
-                self._runners[program] = (call, tuple(each for each in parts if not is_part(each, outward)))
+    def _within_runner(self, outward: Sequence[OutwardCall], above: Left) -> str:
+        """The key of the call whose runner (`npm run deploy`) is under way and was allowed to do this; each of its acts once."""
+        for program, (call, parts, shim) in list(self._runners.items()):
+            is_one = program in self._programs and all(is_part(each, parts) for each in outward)
+            if is_one and may_be_below(above, shim):
+                self._runners[program] = (
+                    call,
+                    tuple(each for each in parts if not is_part(each, outward)),
+                    shim,
+                )
                 self._calls.program_began(call)
                 return call
         return ""
@@ -233,7 +240,7 @@ class OutwardPrograms:
         """Record which programs were killed with their shims, before judging any call that may repeat them.
 
         The thread of such a shim hears of its end too, perhaps later. The kernel closes a dying process's connection before
-        whoever waits for that process goes on. Who was killed after that end, and did not hear of it, is known here too.
+        whoever waits for that process goes on. Callers that were killed before they received an answer are noted here too.
         """
         self._answers.look()
         for each, (call, shim) in list(self._programs.items()):

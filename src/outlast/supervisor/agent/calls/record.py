@@ -15,7 +15,7 @@ SHIM = "shim-"  # begins the key of what only a shim saw
 
 
 class OutwardCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that a call does outside: verb and target, and what a probe needs to find out whether it happened."""
+    """One act of a call outside this host: verb and target, and what a probe needs to find out whether it happened."""
 
     kind: str
     signature: str
@@ -57,7 +57,7 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EndedProgram(msgspec.Struct, frozen=True):
-    """A program that ended with exit code 0: what it did outside, as part of which effect, and what it printed."""
+    """A program that ended with exit code 0: its outward acts, the effect that they belong to, and its output."""
 
     effect: str
     call: str  # the effect's key
@@ -66,7 +66,7 @@ class EndedProgram(msgspec.Struct, frozen=True):
     printed: Output
 
 
-def told_of(journal: Journal, intent: ev.EffectIntended) -> CallRecord | None:
+def call_record_of(journal: Journal, intent: ev.EffectIntended) -> CallRecord | None:
     """The record of an agent's call in an intent; None for any other intent."""
     try:
         return decoders.convert(journal.value(intent.args), CallRecord)
@@ -75,7 +75,7 @@ def told_of(journal: Journal, intent: ev.EffectIntended) -> CallRecord | None:
 
 
 def has_result(record: EffectRecord) -> bool:
-    """Whether it ended with one. What was found out to have happened has none."""
+    """Whether the call ended with a result. A call that was only found to have happened has none."""
     return record.state == "confirmed" and (
         bool(record.result.blob) or bytes(record.result.v) not in (b"", b"null")
     )

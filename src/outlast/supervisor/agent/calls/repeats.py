@@ -3,7 +3,7 @@
 `identity` says which call is the same one again; `history` says which calls were made before."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,8 +22,8 @@ from outlast.supervisor.agent.calls.record import (
     CallRecord,
     EndedProgram,
     OutwardCall,
+    call_record_of,
     has_result,
-    told_of,
 )
 from outlast.supervisor.socket.script_calls import steps_on_record
 
@@ -47,13 +47,13 @@ class Held(msgspec.Struct, frozen=True):
 
     effect: str
     text: str
-    is_known: bool  # whether it was found out what became of the first one: then it is said once
-    again: bytes | None = None  # what it printed, where the very same call is known to have ended well
+    is_known: bool  # whether the outcome of the first one is known: then the call is answered once
+    again: bytes | None = None  # what it printed, if the very same call is known to have ended well
     owed: EndedProgram | None = None  # a program of this attempt, whose caller never heard how it ended
 
 
 class Holds:
-    """The calls that must not be repeated, from the journal. Read once; a question looks up what was settled meanwhile.
+    """The calls that must not be repeated, from the journal. Read once; `judge` looks up effects that were settled meanwhile.
 
     | an earlier call is      | in doubt                       | known to have happened, or given up                        |
     |-------------------------|--------------------------------|------------------------------------------------------------|
@@ -73,20 +73,20 @@ class Holds:
         self._journal, self._settle = journal, settle
         self.read(None)
 
-    def read(self, session: tuple[str, str] | None) -> None:
-        """Read the journal again, for a session of the agent."""
+    def read(self, session: tuple[str, str] | None, of_subagents: Container[str] = ()) -> None:
+        """Read the journal again, for a session of the agent. `of_subagents`: effects that only a sub-agent heard of."""
         journal = self._journal
         self._history = History(journal)
         memory = None if session is None else self._history.memories.of_session(*session)
         memory = -1 if session is not None and memory is None else memory
-        self._past = self._history.known(memory)
+        self._past = self._history.known(memory, of_subagents)
         self._answered: set[str] = set()
         self._released: set[str] = set()  # by these a person let a call pass
         self._insisted: set[tuple[str, str]] = set()
-        for told in self._history.answers(memory):
-            self.answered(told.answered, told)
-        for effect, (told, record) in history.seen_by_shims_alone(journal).items():
-            self._past.setdefault(effect, PastCall(told, record, 0))
+        for call in self._history.answers(memory, of_subagents):
+            self.answered(call.answered, call)
+        for effect, (call, record) in history.seen_by_shims_alone(journal).items():
+            self._past.setdefault(effect, PastCall(call, record, 0))
 
     def judge(
         self,
@@ -94,7 +94,7 @@ class Holds:
         begun: Mapping[str, Sequence[OutwardCall]] | None = None,
         steps: Sequence[str] = (),
     ) -> Held | None:
-        """Whether a call that does this may go; None where nothing stands against it.
+        """Why a call that does this may not pass; None if it may.
 
         `begun`: of calls of this attempt that lost a program, what of them is in doubt. `steps`: those of a script that the
         call is below.
@@ -105,18 +105,20 @@ class Holds:
                 self._add(doubt)
         alike: list[tuple[Likeness, OutwardCall, PastCall]] = []
         for known, past in self._past.items():
-            likeness, first = nearest((begun or {}).get(known, past.told.outward), again)
+            likeness, first = nearest((begun or {}).get(known, past.call.outward), again)
             if first is not None and not self._belongs_to_a_step(past, steps):
                 alike.append((likeness, first, past))
         same = [past for likeness, _, past in alike if likeness == "same"]
-        asked = {past.told.asks for past in same}
-        is_on_record = any(self._stands_for_itself(past) and past.record.id not in asked for past in same)
-        if not is_on_record and (said := self._said_by_a_person(alike)) is not None:
-            return said
+        in_question = {past.call.asks for past in same}
+        is_on_record = any(
+            self._stands_for_itself(past) and past.record.id not in in_question for past in same
+        )
+        if not is_on_record and (ruling := self._ruling_by_a_person(alike)) is not None:
+            return ruling
         before = (0, 0) if is_on_record else self._release(alike)
         for likeness, first, past in sorted(alike, key=lambda each: RANK.index(each[0])):
             effect = past.record.id
-            if past.told.asks:
+            if past.call.asks:
                 continue
             if effect in opened:
                 if opened[effect].state == "in_doubt" and self._is_held(effect, likeness, first, again):
@@ -126,8 +128,8 @@ class Holds:
                 continue
             if first.another == "free" and history.is_undone(self._journal, effect, first):
                 continue
-            was_told = effect in self._answered or self._is_meant(likeness, first, again)
-            answer = "" if was_told else self._found(past, again)
+            is_answered = effect in self._answered or self._is_meant(likeness, first, again)
+            answer = "" if is_answered else self._found(past, again)
             if answer:
                 rest = sum(self._may_be_answered(*each, again) for each in alike if each[2] is not past)
                 text = f"{answer} {_MORE.format(rest)}" if rest else answer
@@ -137,15 +139,15 @@ class Holds:
     def _belongs_to_a_step(self, past: PastCall, steps: Sequence[str]) -> bool:
         """Whether a call that has ended was made below a step on record: it ends again with that step, as it did, and stands for
         no call elsewhere."""
-        made_below = past.told.steps
+        made_below = past.call.steps
         if not made_below or past.record.state in ("intended", "in_doubt") or set(made_below) & set(steps):
             return False
         return not steps_on_record(self._journal).isdisjoint(made_below)
 
     # -- calls that a person was asked about ---------------------------------------------------------------------------
 
-    def asked(self, effect: str, about: str) -> str:
-        """The text about a call that outlast recorded as `effect` and held, because it may repeat an earlier one."""
+    def question(self, effect: str, about: str) -> str:
+        """The text about a call that outlast recorded as `effect` and holds, because it may repeat the effect `about`."""
         return (
             f"outlast holds this call: it may be effect {about} again, which was made before. If it is: `{self._settle} {effect} "
             "--happened`, and it counts as done (with --result '\"TEXT\"', it prints TEXT). If it is another one: "
@@ -153,19 +155,19 @@ class Holds:
         )
 
     def _stands_for_itself(self, past: PastCall) -> bool:
-        """Whether a call was made, or may have been, and nobody in this attempt knows of it yet."""
+        """Whether a call was made, or may have been, and this attempt has not been answered with it yet."""
         was_made = past.record.state not in ("failed", "did_not")
-        return was_made and not past.told.asks and past.record.id not in self._answered
+        return was_made and not past.call.asks and past.record.id not in self._answered
 
-    def _said_by_a_person(self, alike: Sequence[tuple[Likeness, OutwardCall, PastCall]]) -> Held | None:
-        """What a person's answer about a similar call means for this one: wait, or count it as done."""
+    def _ruling_by_a_person(self, alike: Sequence[tuple[Likeness, OutwardCall, PastCall]]) -> Held | None:
+        """What a person decided about a similar call: this one waits for that decision, or counts as done."""
         for likeness, _, past in alike:
-            effect, about = past.record.id, past.told.asks
+            effect, about = past.record.id, past.call.asks
             if not about or likeness not in SAME or effect in self._answered:
                 continue
             self._refresh(past.record)
             if past.record.state in ("intended", "in_doubt"):
-                return Held(effect, self.asked(effect, about), is_known=False)
+                return Held(effect, self.question(effect, about), is_known=False)
             if past.record.state == "confirmed":
                 first = past if has_result(past.record) else self._past.get(about, past)
                 result = self._journal.value(first.record.result)
@@ -174,10 +176,11 @@ class Holds:
         return None
 
     def _release(self, alike: Sequence[tuple[Likeness, OutwardCall, PastCall]]) -> tuple[int, int]:
-        """A person said that a call is another one: one call like it passes all that ended before. Where that begins."""
+        """If a person said that a call is another one, one call like it passes everything that ended before that call.
+        Returns that call's place in the order of effects, else (0, 0)."""
         for likeness, _, past in alike:
             effect = past.record.id
-            is_another = past.told.asks and past.record.state == "did_not" and effect not in self._released
+            is_another = past.call.asks and past.record.state == "did_not" and effect not in self._released
             if is_another and likeness in SAME:
                 self._released.add(effect)
                 return order(effect)
@@ -203,46 +206,48 @@ class Holds:
         is_known = likeness != "same" and all(content.is_whole(each.content) for each in again)
         return is_over and likeness in SAME and not is_known
 
-    def answered(self, effect: str, told: CallRecord) -> None:
+    def answered(self, effect: str, call: CallRecord) -> None:
         """The agent got this outcome; the next similar call counts as new."""
         self._answered.add(effect)
-        if effect in self._past and (about := self._past[effect].told.asks):
+        if effect in self._past and (about := self._past[effect].call.asks):
             self._answered.add(about)
-        self._insist(told)
+        self._insist(call)
 
-    def take_back(self, effect: str, told: CallRecord) -> None:
-        """Nobody heard the finding after all: the next call like it is told again."""
+    def take_back(self, effect: str, call: CallRecord) -> None:
+        """The answer did not reach the agent after all: the next similar call is answered again."""
         self._answered.discard(effect)
-        if effect in self._past and (about := self._past[effect].told.asks):
+        if effect in self._past and (about := self._past[effect].call.asks):
             self._answered.discard(about)
-        self._insisted -= {(each.signature, each.content) for each in told.outward}
+        self._insisted -= {(each.signature, each.content) for each in call.outward}
 
-    def _insist(self, told: CallRecord) -> None:
-        whole = [each for each in told.outward if content.is_whole(each.content)]
+    def _insist(self, call: CallRecord) -> None:
+        whole = [each for each in call.outward if content.is_whole(each.content)]
         self._insisted |= {(each.signature, each.content) for each in whole}
 
     def _is_meant(self, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]) -> bool:
-        """Whether a call that is only alike was answered before with the very same content: then its agent means it.
+        """Whether a call that is only similar was answered before with the very same content: then its agent insists on it.
 
         If its content is unknown, every call it may equal is answered.
         """
         alike = [each for each in again if likeness_of(first, each) == likeness]
         return likeness != "same" and all((each.signature, each.content) in self._insisted for each in alike)
 
-    def held(self, effect: str, told: CallRecord) -> None:
-        """A call was held because of this effect: its agent may say that it is another one."""
-        self._history.held(effect, told)
+    def held(self, effect: str, call: CallRecord) -> None:
+        """A call was held because of this effect. Its agent may say that it is another call."""
+        self._history.held(effect, call)
 
     def _add(self, effect: OpenEffect) -> None:
-        """One more that nobody knows the outcome of."""
+        """Add one more effect whose outcome is unknown."""
         for item in self._journal.store.read(self._journal.run, after=0, key=effect.key).events:
-            if isinstance(item.event, ev.EffectIntended) and (told := told_of(self._journal, item.event)):
-                self._past[effect.id] = PastCall(told, EffectRecord(item.event), 0)
+            if isinstance(item.event, ev.EffectIntended) and (
+                call := call_record_of(self._journal, item.event)
+            ):
+                self._past[effect.id] = PastCall(call, EffectRecord(item.event), 0)
 
     def _is_held(
         self, effect: str, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]
     ) -> bool:
-        """Whether a call is held while this effect is in doubt. What the agent has named is another one."""
+        """Whether a call is held while this effect is in doubt. A call that the agent declared to be another one is not."""
         if likeness != "named":
             return likeness in SAME
         self._history.refresh_named(self._journal)
@@ -288,7 +293,7 @@ class Holds:
                 "anyway, make the call once more."
             )
         is_unknown = isinstance(result, dict) and result.get("ok", True) is None
-        if is_unknown or (result is not None and not all(each.sure for each in past.told.outward)):
+        if is_unknown or (result is not None and not all(each.sure for each in past.call.outward)):
             return (
                 f"{head} was made before, {before}. {UNKNOWN if is_unknown else UNSURE} Look first. If it has to be made again, make "
                 "the call once more."
@@ -300,7 +305,7 @@ class Holds:
         )
 
     def _refresh(self, record: EffectRecord) -> None:
-        """Look up what was settled in this attempt: `read` came before that."""
+        """Look up whether the effect was settled during this attempt, after `read`."""
         if record.state in ("intended", "in_doubt"):
             for event in self._journal.events("effect_settled"):
                 if isinstance(event, ev.EffectSettled) and f"{event.beat}.{event.n}" == record.id:

@@ -1,4 +1,4 @@
-"""The folder of shims at the front of an agent's PATH: made at its start, and kept in step with what is installed since.
+"""The folder of shims at the front of an agent's PATH: made at the agent's start, and updated when programs are installed.
 The text of a shim is `agents/outward/shims.py`'s, what it runs is `supervisor/client/shim.py`.
 """
 
@@ -58,7 +58,7 @@ class Shims:
         return {"PATH": os.pathsep.join([str(self._folder), *self._places]), "BASH_ENV": str(bash_env)}
 
     def refresh(self) -> None:
-        """Make those of programs that were installed since."""
+        """Make shims for programs that were installed since the last call."""
         for place in self._searched:
             try:
                 changed_ns = os.stat(place).st_mtime_ns
@@ -119,7 +119,8 @@ def _in_front(folder: str) -> str:
 
 
 def _bash_env(folder: str, theirs: str) -> str:
-    """The file that bash reads first: it reads the user's own such file, and puts the shims in front of the PATH again."""
+    """The text of the file that bash reads first: it reads the user's own BASH_ENV, then puts the shims in front of the PATH
+    again."""
     quoted = re.sub(r'(["\\])', r"\\\1", theirs)  # bash expands variables in that name, as here
     source = f'[ ! -r "{quoted}" ] || . "{quoted}"\n' if theirs else ""
     return source + _in_front(folder)

@@ -40,7 +40,7 @@ def to_go_on_with(journal: Journal) -> SessionMark | None:
 
 
 def is_new_here(journal: Journal) -> bool:
-    """Whether the run was imported and nobody has resumed its session since: the CLI here may not know it."""
+    """Whether the run was imported and its session not resumed since: the CLI here may not know it."""
     is_new = False
     for event in journal.events("requested", "session_known"):
         is_new = isinstance(event, ev.Requested) and (is_new or event.what == "import")

@@ -63,8 +63,8 @@ class SessionFollower:
         self._lanes: Lanes | None = None
         self._ask: Ask | None = None
         self._reading = False  # a beat that ends while lines are read keeps only what was handed out
-        self._spent_before: set[str] = set()  # what files beside the transcript told of earlier beats
-        self._aside: set[str] = set()  # what they told of this one
+        self._spent_before: set[str] = set()  # reports of earlier beats, in files beside the transcript
+        self._aside: set[str] = set()  # such reports of this beat
         self._costs = ResponseCosts(pricing)
 
     @property
@@ -104,18 +104,18 @@ class SessionFollower:
         """Forget the session: outlast cannot resume it."""
         self._mirror = self._lanes = None
 
-    def know(self, told: Session) -> None:
-        """The session's id and transcript are on record as soon as they are known."""
+    def know(self, session: Session) -> None:
+        """Record the session's id and transcript, as soon as they are known."""
         name, mirror = self._known.name, self._mirror
-        if mirror is None or mirror.session != told.id:
-            mirror = self._mirror = Mirror(self._folder, name, told.id)
+        if mirror is None or mirror.session != session.id:
+            mirror = self._mirror = Mirror(self._folder, name, session.id)
             self._lanes = self._lanes_of(None)
-            self.record(SessionMark(name, told.id, told.transcript))
-        if told.transcript and mirror.path is None:
-            mirror.follow(Path(told.transcript))
+            self.record(SessionMark(name, session.id, session.transcript))
+        if session.transcript and mirror.path is None:
+            mirror.follow(Path(session.transcript))
 
     def record(self, mark: SessionMark) -> None:
-        """Put the session on record: what follows is its doing."""
+        """Put the session on record: later events belong to it."""
         self._run.drive(append(ev.SessionKnown(at=self._run.journal.now(), session=mark)))
 
     # -- its transcript --------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class SessionFollower:
             self._reading = False
 
     def count_aside(self) -> None:
-        """Count what files beside the transcript tell of this attempt's spending."""
+        """Count this attempt's spending that files beside the transcript report."""
         if self._ask is not None and not self._by_gateway:
             for event in self._known.billing.spent(self._ask):
                 if event.key not in self._spent_before:
@@ -157,12 +157,17 @@ class SessionFollower:
         self._costs.was_recorded(report)
 
     def beat_ended(self) -> None:
-        """What was counted so far is on record."""
+        """A beat ended, so everything counted so far is on record."""
         self._spent_before |= self._aside
         self._costs.settle()
 
     def copy(self) -> None:
-        """Make what was read so far durable in our copy."""
+        """Put the lines read so far into our copy."""
+        if self._mirror is not None:
+            self._mirror.copy()
+
+    def flush(self) -> None:
+        """The same, durable."""
         if self._mirror is not None:
             self._mirror.keep()
 

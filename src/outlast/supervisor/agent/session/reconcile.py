@@ -12,7 +12,7 @@ from outlast.agents.values import Cut
 from outlast.core import events as ev
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.agent.calls import interruptions
-from outlast.supervisor.agent.calls.record import SHIM, CallRecord, told_of
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, call_record_of
 from outlast.supervisor.agent.responses import Responses
 
 LOST_MAX = 200
@@ -21,7 +21,7 @@ _UNRECORDED = "outlast: there is no record of whether this call was made. "
 
 
 def lost(run: RunEngine, session: str, seen: Container[str]) -> list[Cut]:
-    """The calls of this session that ended, and that were not seen in its transcript: the last ones."""
+    """The latest calls of this session that ended and that its transcript lacks."""
     found: deque[Cut] = deque(maxlen=LOST_MAX)
     intents: dict[tuple[int, int], ev.EffectIntended] = {}
     now = ""
@@ -33,9 +33,9 @@ def lost(run: RunEngine, session: str, seen: Container[str]) -> list[Cut]:
                 intents[event.beat, event.n] = event
             case ev.EffectConfirmed():
                 intent = intents.pop((event.beat, event.n), None)
-                told = told_of(run.journal, intent) if intent is not None and intent.own_key else None
-                if intent is not None and told is not None:
-                    found += _unseen(run, intent, told, event, seen)
+                call = call_record_of(run.journal, intent) if intent is not None and intent.own_key else None
+                if intent is not None and call is not None:
+                    found += _unseen(run, intent, call, event, seen)
             case _:
                 pass
     return list(found)
@@ -44,32 +44,33 @@ def lost(run: RunEngine, session: str, seen: Container[str]) -> list[Cut]:
 def _unseen(
     run: RunEngine,
     intent: ev.EffectIntended,
-    told: CallRecord,
+    call: CallRecord,
     event: ev.EffectConfirmed,
     seen: Container[str],
 ) -> list[Cut]:
-    call = told.call or intent.key
-    if call in seen or call.startswith(SHIM) or told.lane:
+    call_id = call.call or intent.key
+    if call_id in seen or call_id.startswith(SHIM) or call.lane:
         return []
     text = interruptions.recorded(run.journal.value(event.result))
-    return [Cut(call, told.tool, msgspec.Raw(msgspec.json.encode(told.input)), text)]
+    return [Cut(call_id, call.tool, msgspec.Raw(msgspec.json.encode(call.input)), text)]
 
 
 def apart(
     run: RunEngine, session: str, started: Mapping[str, ToolStart], seen: Container[str], *, is_whole: bool
 ) -> tuple[list[Cut], list[ToolStart]]:
-    """Of the calls whose result the transcript lacks: those that ended, by our journal, and those that it does not tell of.
+    """Of the calls whose result the transcript lacks: those that ended according to our journal, and those that the journal
+    does not have.
 
-    An agent writes its transcript behind its calls: one that ended a beat ago may have no result in it yet. Nobody goes on
-    with a sub-agent that was cut off, so its transcript lacks that result for good: what our journal has of its call counts.
+    An agent writes its transcript behind its calls: a call that ended a beat ago may have no result in it yet. No sub-agent
+    goes on after it was cut off, so its transcript lacks that result for good: the journal's record of its call counts.
     """
     alone = {call: start for call, start in started.items() if call not in seen}
     if any(start.lane for start in alone.values()):
         recorded = _recorded(run)
         alone = {call: start for call, start in alone.items() if not start.lane or call not in recorded}
     ended = lost(run, session, seen) if alone or not is_whole else []
-    told = {each.id: each for each in ended if each.id in alone or not is_whole}
-    return list(told.values()), [start for call, start in alone.items() if call not in told]
+    missing = {each.id: each for each in ended if each.id in alone or not is_whole}
+    return list(missing.values()), [start for call, start in alone.items() if call not in missing]
 
 
 def _recorded(run: RunEngine) -> set[str]:
@@ -77,27 +78,34 @@ def _recorded(run: RunEngine) -> set[str]:
     intents = [
         event for event in run.journal.events("effect_intended") if isinstance(event, ev.EffectIntended)
     ]
-    known = [(intent, told_of(run.journal, intent)) for intent in intents if intent.own_key]
-    return {told.call or intent.key for intent, told in known if told is not None}
+    known = [(intent, call_record_of(run.journal, intent)) for intent in intents if intent.own_key]
+    return {call.call or intent.key for intent, call in known if call is not None}
 
 
 def unrecorded(
-    responses: Responses, calls: Iterable[tuple[ToolStart, CallRecord]]
+    responses: Responses, calls: Iterable[tuple[ToolStart, CallRecord]], *, defers: bool
 ) -> tuple[set[str], list[Cut]]:
-    """Record the outward calls that only the transcript has; return what to tell the agent of the rest."""
+    """Record the outward calls that only the transcript has; return their ids, and the messages to the agent about the rest.
+
+    `defers`: of a local call there is no record before it ends, so it may have been under way. It is recorded now.
+    """
     put: set[str] = set()
     others: list[Cut] = []
-    for start, told in calls:
-        if told.outward:
-            responses.found(start, told)
+    for start, call in calls:
+        if call.outward:
+            responses.found(start, call)
             put.add(start.id)
         else:
-            others.append(interruptions.never_started(start))
+            if defers:
+                responses.cut_off(start, call)
+            others.append(
+                interruptions.without_record(start) if defers else interruptions.never_started(start)
+            )
     return put, others
 
 
 def with_words(cuts: Iterable[Cut], put: Container[str]) -> list[Cut]:
-    """The truth about these begins with how little is known."""
+    """The messages with a first sentence added to those about calls in `put`: nothing says whether they were made."""
     return [
         msgspec.structs.replace(each, text=_UNRECORDED + _sentence(each.text)) if each.id in put else each
         for each in cuts

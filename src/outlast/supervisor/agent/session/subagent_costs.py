@@ -32,7 +32,7 @@ class Lanes:
         self._spent: dict[tuple[Path, str], values.Usage] = {}
 
     def look(self, lanes: Sequence[Path]) -> None:
-        """Read what was written to these transcripts since the last look."""
+        """Read the lines written to these transcripts since the last look."""
         for path in lanes:
             if path not in self._files:
                 self._files[path] = Mirror(self._folder, self._agent, path.stem)

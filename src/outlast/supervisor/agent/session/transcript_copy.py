@@ -34,17 +34,19 @@ class Mirror:
         self._read = 0
         self._last = b""  # the end of what was read of it
         self._waits: list[bytes] = []
+        self._unflushed = True  # the copy has lines that a power cut may take, perhaps of a killed attempt
+        self._named = False  # the copy's name is durable
         self._again: Counter[bytes] = (
             Counter()
         )  # lines of the copy that a file written anew may hold once more
         self._beside: dict[
             Path, tuple[int, int]
         ] = {}  # files that a resume needs as well, as they were copied last
-        self._begin(self.kept())
+        self._begin(self.content())
 
-    def _begin(self, kept: bytes) -> None:
-        self.length = len(kept)
-        self._hash = hashlib.blake2b(kept, digest_size=16)
+    def _begin(self, content: bytes) -> None:
+        self.length = len(content)
+        self._hash = hashlib.blake2b(content, digest_size=16)
 
     @property
     def path(self) -> Path | None:
@@ -56,8 +58,8 @@ class Mirror:
         path = str(self._path) if self._path is not None else ""
         return SessionMark(self.agent, self.session, path, self.length, self._hash.hexdigest())
 
-    def kept(self) -> bytes:
-        """The copy's content, without a last line that was cut off."""
+    def content(self) -> bytes:
+        """The copy's content, without a torn last line."""
         data = read_whole(self._copy)
         return data[: data.rfind(b"\n") + 1]
 
@@ -68,8 +70,8 @@ class Mirror:
         self._path, self._read, self._again = path, start, Counter()
         self._last = b"\n" if start else b""
         with contextlib.suppress(OSError):
-            told = path.stat()
-            self._seen = (told.st_dev, told.st_ino)
+            status = path.stat()
+            self._seen = (status.st_dev, status.st_ino)
         if not start:
             self._replaced()
 
@@ -82,10 +84,10 @@ class Mirror:
             return
         try:
             with self._path.open("rb") as file:
-                told = os.fstat(file.fileno())
-                is_same = (told.st_dev, told.st_ino) == self._seen and told.st_size >= self._read
+                status = os.fstat(file.fileno())
+                is_same = (status.st_dev, status.st_ino) == self._seen and status.st_size >= self._read
                 if not is_same or not self._ends_as_read(file):
-                    self._seen = (told.st_dev, told.st_ino)
+                    self._seen = (status.st_dev, status.st_ino)
                     self._replaced()
                 file.seek(self._read)
                 data = file.read(READ_MAX_BYTES)
@@ -107,30 +109,39 @@ class Mirror:
 
     def _replaced(self) -> None:
         """The file was rewritten or replaced: read on where the copy ends, else add its lines to the copy."""
-        kept = self.kept() + b"".join(self._waits)
+        known = self.content() + b"".join(self._waits)
         assert self._path is not None, "only a file that is followed can be replaced"
-        goes_on = not kept or read_whole(self._path).startswith(kept)
-        self._read, self._last = (len(kept), b"\n" if kept else b"") if goes_on else (0, b"")
-        self._again = Counter() if goes_on else Counter(kept.split(b"\n"))
+        goes_on = not known or read_whole(self._path).startswith(known)
+        self._read, self._last = (len(known), b"\n" if known else b"") if goes_on else (0, b"")
+        self._again = Counter() if goes_on else Counter(known.split(b"\n"))
 
-    def keep(self) -> SessionMark:
-        """Make what was read durable; how far that is."""
+    def copy(self) -> None:
+        """Copy everything that was read, safe from a kill. No power cut is waited for: no save point needs these lines yet."""
         if self._waits:
             data = b"".join(self._waits)
-            durable.append_durably(self._copy, data, at=self.length)
-            self._waits = []
+            durable.append(self._copy, data, at=self.length)
+            self._waits, self._unflushed = [], True
             self.length += len(data)
             self._hash.update(data)
+
+    def keep(self) -> SessionMark:
+        """Make everything that was read durable. Returns the new mark."""
+        self.copy()
+        if self._unflushed and self.length:
+            durable.flush(self._copy)
+            if not self._named:
+                durable.sync_folder(self._copy.parent)
+            self._unflushed, self._named = False, True
         return self.mark
 
     # -- the way back ----------------------------------------------------------------------------------------------
 
     def reconcile(self, path: Path, mark: SessionMark | None = None) -> tuple[bytes, str]:
-        """The content that the transcript must have before its agent goes on, and what was wrong with it, in words.
+        """The content that the transcript must have before its agent goes on, and a text about its damage.
 
-        Empty content with words: neither the transcript nor the copy matches the save point's mark.
+        Empty content with a text: neither the transcript nor the copy matches the save point's mark.
         """
-        ours, found = self.kept(), read_whole(path)
+        ours, found = self.content(), read_whole(path)
         whole = found[: found.rfind(b"\n") + 1]
         if not ours or whole.startswith(ours):
             if mark is not None and not (len(whole) >= mark.length if ours else sessions.is_as(mark, whole)):
@@ -147,7 +158,7 @@ class Mirror:
         return ours + _after(whole, ours), "it was changed"
 
     def rebuild(self, path: Path, data: bytes) -> None:
-        """Bring file and copy to this content; keep the old file beside them."""
+        """Bring the file and the copy to this content; the file as it was found stays beside them."""
         found = read_whole(path)
         if found != data:
             if found:
@@ -155,7 +166,7 @@ class Mirror:
                 durable.write_durably(self._copy.with_name(f"{self._copy.stem}-found-{stamp}.jsonl"), found)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             durable.write_durably(path, data)
-        if self.kept() != data:
+        if self.content() != data:
             durable.write_durably(self._copy, data)
         self._begin(data)
         self._waits = []
@@ -167,19 +178,19 @@ class Mirror:
         """Copy these small files as they are, where they have changed."""
         for path in paths:
             with contextlib.suppress(OSError):
-                told = path.stat()
-                seen = (told.st_mtime_ns, told.st_size)
-                if self._beside.get(path) != seen and told.st_size <= BESIDE_MAX_BYTES:
+                status = path.stat()
+                seen = (status.st_mtime_ns, status.st_size)
+                if self._beside.get(path) != seen and status.st_size <= BESIDE_MAX_BYTES:
                     durable.write_durably(self._copy_of(path), path.read_bytes())
                     self._beside[path] = seen
 
     def restore_beside(self, paths: Iterable[Path]) -> None:
-        """Bring back those that are gone."""
+        """Restore those of these files that are gone."""
         for path in paths:
-            kept = self._copy_of(path)
-            if not path.exists() and kept.exists():
+            copy = self._copy_of(path)
+            if not path.exists() and copy.exists():
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                durable.write_durably(path, kept.read_bytes())
+                durable.write_durably(path, copy.read_bytes())
 
     def _copy_of(self, path: Path) -> Path:
         return self._copy.with_name(sessions.name_of(self.agent, self.session, path.name))

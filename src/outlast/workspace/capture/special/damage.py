@@ -21,17 +21,17 @@ def is_whole(
     try:
         listed = command.run(words, git_dir=place.git_dir, variables=variables or place.seeing())
         oids = [line.partition(b" ")[0] for line in listed.splitlines()]
-        return not _missing(place, oids, variables)
+        return not missing(place, oids, variables)
     except SaveFailed:
         return False
 
 
-def _missing(place: Repo, oids: Sequence[bytes], variables: Mapping[str, str] | None = None) -> set[bytes]:
+def missing(place: Repo, oids: Sequence[bytes], variables: Mapping[str, str] | None = None) -> set[bytes]:
     """The objects of which git cannot even read a header: missing, or an empty file."""
     stdin = b"".join([oid + b"\n" for oid in oids])
     words = ["cat-file", "--batch-check", "--buffer"]
-    said = command.run(words, git_dir=place.git_dir, variables=variables or place.seeing(), stdin=stdin)
-    return {line.split()[0] for line in said.splitlines() if line.endswith(b" missing")}
+    output = command.run(words, git_dir=place.git_dir, variables=variables or place.seeing(), stdin=stdin)
+    return {line.split()[0] for line in output.splitlines() if line.endswith(b" missing")}
 
 
 def readable(place: Repo, index: Path) -> list[tuple[bytes, bytes, objects.Entry]]:
@@ -39,11 +39,11 @@ def readable(place: Repo, index: Path) -> list[tuple[bytes, bytes, objects.Entry
     try:
         entries = []
         for line in command.names(_listed(place, index)):
-            told, _, path = line.partition(b"\t")
-            mode, oid, stage = told.split()
+            facts, _, path = line.partition(b"\t")
+            mode, oid, stage = facts.split()
             if mode != b"160000":
                 entries.append((stage, path, objects.Entry(int(mode, 8), oid.decode())))
-        lost = _missing(place, [entry.oid.encode() for _, _, entry in entries])
+        lost = missing(place, [entry.oid.encode() for _, _, entry in entries])
     except SaveFailed:
         return []
     return [found for found in entries if found[2].oid.encode() not in lost]
@@ -53,7 +53,7 @@ def names_only_readable(place: Repo, index: Path) -> bool:
     """Whether git can read an index, and the objects of all its entries exist."""
     try:
         listed = [line.partition(b"\t")[0].split() for line in command.names(_listed(place, index))]
-        return not _missing(place, [oid for mode, oid, _ in listed if mode != b"160000"])
+        return not missing(place, [oid for mode, oid, _ in listed if mode != b"160000"])
     except SaveFailed:
         return False
 

@@ -44,14 +44,16 @@ class Modes:
         """Something was looked at, or is gone: its folder's permissions may have changed."""
         self._folders.add(path.rpartition(b"/")[0])
 
-    def note(self, path: bytes, told: os.stat_result) -> None:
+    def note(self, path: bytes, file_stat: os.stat_result) -> None:
         """Record a file's bits. A file that was unusual once stays recorded, so that a save can say it is usual again."""
         self.see(path)
-        bits = told.st_mode & BITS
-        usual = not stat.S_ISREG(told.st_mode) or bits == usual_bits(stat_cache.mode_of(told), self._umask)
+        bits = file_stat.st_mode & BITS
+        usual = not stat.S_ISREG(file_stat.st_mode) or bits == usual_bits(
+            stat_cache.mode_of(file_stat), self._umask
+        )
         if usual and not self._any:
             return
-        if not stat.S_ISREG(told.st_mode):
+        if not stat.S_ISREG(file_stat.st_mode):
             self.drop(path)
             return
         held = self._tree.get(path)
@@ -93,12 +95,12 @@ class Modes:
         """Record folders that were looked at, and those above, if they are more private than new ones."""
         seen = {above for folder in self._folders for above in _way(folder)}
         for folder in sorted(seen):
-            told = None
+            file_stat = None
             with contextlib.suppress(OSError):
-                told = os.lstat(root + folder)
+                file_stat = os.lstat(root + folder)
             place = _in_folder(folder)
-            if told is not None and _lets_in_fewer(told, self._umask):
-                bits = told.st_mode & BITS
+            if file_stat is not None and _lets_in_fewer(file_stat, self._umask):
+                bits = file_stat.st_mode & BITS
                 oid = objects.oid_of("blob", _text(bits), self._algo)
                 if self._tree.get(place) != (objects.FILE, oid):
                     self._tree.put(place, objects.FILE, oid)
@@ -112,12 +114,12 @@ class Modes:
             if path.rpartition(b"/")[2] == FOLDER:
                 self.see(path)
                 continue
-            told = None
+            file_stat = None
             if saved.get(path) is not None:
                 with contextlib.suppress(OSError):
-                    told = os.lstat(root + path)
-            if told is not None:
-                self.note(path, told)
+                    file_stat = os.lstat(root + path)
+            if file_stat is not None:
+                self.note(path, file_stat)
             else:
                 self.drop(path)
 
@@ -179,9 +181,9 @@ def more_private(root: bytes, paths: Iterable[bytes]) -> list[bytes]:
     for path in paths:
         folders.setdefault(path.rpartition(b"/")[0], path)
         with contextlib.suppress(OSError):
-            told = os.lstat(root + path)
-            usual = usual_bits(stat_cache.mode_of(told), umask)
-            if stat.S_ISREG(told.st_mode) and usual & ~told.st_mode & BITS:
+            file_stat = os.lstat(root + path)
+            usual = usual_bits(stat_cache.mode_of(file_stat), umask)
+            if stat.S_ISREG(file_stat.st_mode) and usual & ~file_stat.st_mode & BITS:
                 found.append(path)
     closed = _in_narrower_folders(root, folders, umask)
     return [path for some in (found, closed) if len(some) <= NARROWER_MAX for path in some]
@@ -201,8 +203,8 @@ def _in_narrower_folders(root: bytes, folders: Mapping[bytes, bytes], umask: int
     return list(dict.fromkeys(found.values()))
 
 
-def _lets_in_fewer(told: os.stat_result, umask: int) -> bool:
-    return stat.S_ISDIR(told.st_mode) and bool(0o777 & ~umask & ~told.st_mode)
+def _lets_in_fewer(file_stat: os.stat_result, umask: int) -> bool:
+    return stat.S_ISDIR(file_stat.st_mode) and bool(0o777 & ~umask & ~file_stat.st_mode)
 
 
 def _way(folder: bytes) -> list[bytes]:
@@ -230,8 +232,8 @@ def _text(bits: int) -> bytes:
     return b"%03o\n" % bits
 
 
-def _number(said: bytes, commit: str) -> int:
+def _number(digits: bytes, commit: str) -> int:
     try:
-        return int(said, 8) & BITS
+        return int(digits, 8) & BITS
     except ValueError as error:
-        raise SaveDamaged(f"cannot read the permissions in save {commit}: {said[:20]!r}") from error
+        raise SaveDamaged(f"cannot read the permissions in save {commit}: {digits[:20]!r}") from error

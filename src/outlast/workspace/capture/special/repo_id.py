@@ -12,8 +12,8 @@ _FORM = re.compile(r"[0-9a-f]{32}")
 def mark(common_dir: Path) -> str:
     """What identifies a repository wherever it is moved or copied to; empty if it has no mark yet."""
     with contextlib.suppress(OSError):
-        said = (common_dir / MARK).read_text(encoding="ascii", errors="replace").strip()
-        return said if _FORM.fullmatch(said) else ""
+        text = (common_dir / MARK).read_text(encoding="ascii", errors="replace").strip()
+        return text if _FORM.fullmatch(text) else ""
     return ""
 
 

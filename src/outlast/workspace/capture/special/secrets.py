@@ -5,7 +5,6 @@ Nobody else writes there, and writers hold the workspace's lock: unfinished file
 import contextlib
 import os
 import stat
-import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from outlast.workspace.git import command, objects, refs
 from outlast.workspace.git.git_dir import make_git_dir
 from outlast.workspace.git.packs import TEMPORARY, Moving, Pack, PackWriter, Unreadable, read_pack_index
 from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.repo import Repo
 from outlast.workspace.types import Secret, text
 
 REF = "refs/secrets/last"
@@ -58,35 +58,65 @@ def sort_requested(
     found: dict[bytes, os.stat_result] = {}
     for path in {*apart, *also} - plain:
         with contextlib.suppress(OSError):
-            told = os.lstat(root + path)
-            if told.st_size <= SECRET_BYTES_MAX:
-                found[path] = told
+            file_stat = os.lstat(root + path)
+            if file_stat.st_size <= SECRET_BYTES_MAX:
+                found[path] = file_stat
     return RequestedFiles(plain, found, {path: kind for path, kind in kinds.items() if kind})
 
 
 def save_secrets(
-    private: Path, root: bytes, found: dict[bytes, os.stat_result], memory: stat_cache.Memo
+    private: Path,
+    root: bytes,
+    found: dict[bytes, os.stat_result],
+    memory: stat_cache.Memo,
+    ages: stat_cache.FileAges,
 ) -> tuple[tuple[Secret, ...], dict[bytes, str]]:
     """Save secrets, durable when it returns; return what was saved, and the reason for each that could not be."""
     memory.secrets = {path: memory.secrets[path] for path in found if path in memory.secrets}
     stale = [
         path
-        for path, told in found.items()
-        if path not in memory.secrets or not memory.secrets[path].fits(told)
+        for path, file_stat in found.items()
+        if not _is_as_saved(private, root, path, file_stat, memory, ages)
     ]
     for path in stale:
         memory.secrets.pop(path, None)
-    failed = _write(private, root, stale, memory) if stale else {}
-    kept = tuple(
+    failed = _write(private, root, stale, memory, ages) if stale else {}
+    saved = tuple(
         Secret(
             text(path), known.mode if known.mode == objects.LINK else found[path].st_mode & 0o777, known.oid
         )
         for path, known in sorted(memory.secrets.items())
     )
-    return kept, failed
+    return saved, failed
 
 
-def _write(private: Path, root: bytes, stale: list[bytes], memory: stat_cache.Memo) -> dict[bytes, str]:
+def _is_as_saved(
+    private: Path,
+    root: bytes,
+    path: bytes,
+    file_stat: os.stat_result,
+    memory: stat_cache.Memo,
+    ages: stat_cache.FileAges,
+) -> bool:
+    """Whether a secret is what was saved of it. A young one is read again, and nothing is written of it."""
+    known = memory.secrets.get(path)
+    if known is None or not known.looks_like(file_stat):
+        return False
+    if not known.young_ns:
+        return True
+    with contextlib.suppress(Moving, Unreadable, OSError):
+        saved = known.oid.__eq__
+        with PackWriter(_packs(git_dir(private)), objects.SHA1, known=saved, lazy=True) as pack:
+            again = _read(pack, root, path, known, ages)
+        if again.oid == known.oid:
+            memory.secrets[path] = again
+            return True
+    return False
+
+
+def _write(
+    private: Path, root: bytes, stale: list[bytes], memory: stat_cache.Memo, ages: stat_cache.FileAges
+) -> dict[bytes, str]:
     """Read them into a pack of their own; return those that cannot be read, and why."""
     failed: dict[bytes, str] = {}
     place = git_dir(private)
@@ -95,7 +125,7 @@ def _write(private: Path, root: bytes, stale: list[bytes], memory: stat_cache.Me
     with PackWriter(place / "objects" / "pack", objects.SHA1) as pack:
         for path in stale:
             try:
-                memory.secrets[path] = _read(pack, root, path)
+                memory.secrets[path] = _read(pack, root, path, None, ages)
             except Moving:
                 failed[path] = "moving"
             except Unreadable as error:
@@ -118,20 +148,46 @@ def _write(private: Path, root: bytes, stale: list[bytes], memory: stat_cache.Me
     return failed
 
 
-def _read(pack: PackWriter, root: bytes, path: bytes) -> stat_cache.KnownFile:
+def _read(
+    pack: PackWriter,
+    root: bytes,
+    path: bytes,
+    before: stat_cache.KnownFile | None,
+    ages: stat_cache.FileAges,
+) -> stat_cache.KnownFile:
     for left in reversed(range(TRIES)):
-        told, now_ns = os.lstat(root + path), time.time_ns()
+        file_stat, at = os.lstat(root + path), stat_cache.moment()
         try:
-            if stat.S_ISLNK(told.st_mode):
+            if stat.S_ISLNK(file_stat.st_mode):
                 oid = pack.add("blob", os.readlink(root + path))
             else:
-                oid = pack.add_file(root + path, expect=told)
+                oid = pack.add_file(root + path, expect=file_stat)
         except Moving:
             if not left:
                 raise
         else:
-            return stat_cache.known_file(told, oid, now_ns, in_base=False)
+            return ages.known_file(file_stat, oid, at, in_base=False, before=before)
     raise AssertionError("the last try raises")
+
+
+# -- less room ---------------------------------------------------------------------------------------------------------
+
+
+def consolidate(private: Path, *, grace_s: float | None = None) -> bool:
+    """Store many versions of secrets against each other, as saves are; whether that was due. Saves do not wait for it."""
+    place = git_dir(private)
+    if not (place / "HEAD").exists():
+        return False
+    done = repack.consolidate(Repo(private, place, place, objects.SHA1, place, shadow=True), grace_s=grace_s)
+    if done:
+        _make_private(place)
+    return done
+
+
+def _make_private(place: Path) -> None:
+    for path in [*_packs(place).glob("pack-*.pack"), *_packs(place).glob("pack-*.idx")]:
+        with contextlib.suppress(FileNotFoundError):
+            path.chmod(0o600)
 
 
 # -- removing ------------------------------------------------------------------------------------------------------
@@ -149,9 +205,12 @@ def remove_unnamed(
     if not (place / "HEAD").exists():
         return RemovedSecrets(0, 0)
     try:
-        if not dry_run:
-            _tidy(place)
-        return _let_go(place, named, before_s, dry_run=dry_run)
+        with repack.packing_lock(_packs(place)) as mine:
+            if not mine:  # they are being consolidated
+                return RemovedSecrets(0, 0)
+            if not dry_run:
+                _tidy(place)
+            return _let_go(place, named, before_s, dry_run=dry_run)
     except OSError as error:
         raise SaveFailed(f"cannot thin the secrets in {place}: {error.strerror}") from error
 
@@ -181,8 +240,7 @@ def _tidy(place: Path) -> None:
         lone = path.name.startswith("pack-") and not path.with_suffix(".idx").exists()
         if lone or path.name.startswith(TEMPORARY):
             path.unlink()
-        elif path.suffix in (".pack", ".idx"):
-            path.chmod(0o600)
+    _make_private(place)
 
 
 def _packed(place: Path, before_s: float) -> tuple[dict[str, set[str]], set[str]]:

@@ -62,8 +62,8 @@ def _tree_of_clean(folder: Path, commit: str) -> str:
         os.path.lexists(own / os.fsdecode(name)) for name in IN_PROGRESS if name != RESTING
     ):
         return ""
-    said = command.run(["rev-parse", "HEAD", "HEAD^{tree}"], git_dir=own, ok=(0, 128)).decode().split()
-    if len(said) != 2 or said[0] != commit:
+    oids = command.run(["rev-parse", "HEAD", "HEAD^{tree}"], git_dir=own, ok=(0, 128)).decode().split()
+    if len(oids) != 2 or oids[0] != commit:
         return ""
     staged = command.run(["diff-index", "--cached", "--name-only", "HEAD"], git_dir=own)
-    return "" if staged else said[1]
+    return "" if staged else oids[1]

@@ -1,0 +1,1 @@
+"""The PostgreSQL backend: runs of many hosts in one database. psycopg is imported when a store is opened."""
