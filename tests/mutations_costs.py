@@ -60,22 +60,22 @@ MUTANTS = (
     Mutant(
         "the outcome of a local call with a commit of its own",
         "supervisor/agent/calls/calls.py",
-        "            is_late = not opened.is_outward and not run.saves_effects\n",
+        "            is_late = not opened.is_outward and not run.saves_effects and not self._was_long(opened)\n",
         "            is_late = False\n",
         (QUIET,),
     ),
     Mutant(
         "the outcome of an outward call that waits",
         "supervisor/agent/calls/calls.py",
-        "            is_late = not opened.is_outward and not run.saves_effects\n",
-        "            is_late = not run.saves_effects\n",
+        "            is_late = not opened.is_outward and not run.saves_effects and not self._was_long(opened)\n",
+        "            is_late = not run.saves_effects and not self._was_long(opened)\n",
         (OUTCOME,),
     ),
     Mutant(
         "an outcome that waits although the files go back to it",
         "supervisor/agent/calls/calls.py",
-        "            is_late = not opened.is_outward and not run.saves_effects\n",
-        "            is_late = not opened.is_outward\n",
+        "            is_late = not opened.is_outward and not run.saves_effects and not self._was_long(opened)\n",
+        "            is_late = not opened.is_outward and not self._was_long(opened)\n",
         (f"{RESULTS}::test_where_files_go_back_to_the_last_outcome_it_waits_for_nothing",),
     ),
     Mutant(

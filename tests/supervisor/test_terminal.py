@@ -11,7 +11,7 @@ import pytest
 from tests.supervisor.supervised_command import Night, outlast
 from tests.support import screens
 from tests.support.environment import need_tool
-from tests.support.processes import wait_for
+from tests.support.processes import stands_still, wait_for
 
 # Raw, on the alternate screen, without a cursor: what a full-screen agent leaves behind when it is killed.
 RAW = """
@@ -97,7 +97,7 @@ def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(screen: NightScreen) -> None
     screen.see("Stopped")
     assert screen.modes() == before
     screen.type("fg > /dev/null")
-    wait_for(lambda: _state(cat) != "T", what="cat to go on")
+    wait_for(lambda: not stands_still(cat) or None, what="cat to go on")
     screen.type("back again")
     screen.see("back again", times=2)
     screen.keys("C-d")
@@ -150,15 +150,11 @@ def test_a_headless_command_stops_and_goes_on_with_its_job(screen: NightScreen) 
     pid = int((screen.night.work / "pid").read_text())
     screen.keys("C-z")
     screen.see("Stopped")
-    wait_for(lambda: _state(pid) == "T" or None, what="a stopped agent")
+    wait_for(lambda: stands_still(pid) or None, what="a stopped agent")
     screen.type("fg > /dev/null")
-    wait_for(lambda: _state(pid) != "T" or None, what="an agent that goes on")
+    wait_for(lambda: not stands_still(pid) or None, what="an agent that goes on")
     (screen.night.work / "go").touch()
     wait_for(lambda: screen.night.ask("show", "t")["status"] == "done" or None, what="the end")
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _parent(pid: int) -> int:

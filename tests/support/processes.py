@@ -139,13 +139,26 @@ def stop_group(leader: int) -> bool:
     return state(leader) in ("T", "t")
 
 
+def stands_still(pid: int) -> bool:
+    """Whether a process is stopped, or waits for a child of its own that was stopped before it executed its program."""
+    letter = state(pid)
+    return letter == "T" or (letter == "D" and bool(_stopped_before_exec(pid)))
+
+
 def _let_exec(parent: int) -> None:
-    """Continue the stopped children that have executed nothing yet: they share their parent's memory."""
+    """Continue the stopped children that have executed nothing yet."""
+    for child in _stopped_before_exec(parent):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGCONT)
+
+
+def _stopped_before_exec(parent: int) -> list[int]:
+    """The stopped children between vfork and exec: they share their parent's memory."""
+    children: list[int] = []
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for thread in Path(f"/proc/{parent}/task").iterdir():
-            for child in map(int, (thread / "children").read_text().split()):
-                if state(child) == "T" and words(child) == words(parent):
-                    os.kill(child, signal.SIGCONT)
+            children += map(int, (thread / "children").read_text().split())
+    return [child for child in children if state(child) == "T" and words(child) == words(parent)]
 
 
 def go_on(pid: int) -> None:
