@@ -64,6 +64,11 @@ def _place(text: str) -> None:
         raise UsageError("no such user for `~`", hint="give the whole path") from error
 
 
+def _whole_path(text: str) -> None:
+    if text and not text.startswith(("/", "~/")):
+        raise UsageError(f"not a whole path: {text!r:.60}", hint="like ~/outlast.jsonl: runs work in many folders")
+
+
 def _patterns(text: str) -> None:
     for pattern in words(text):
         if pattern.startswith(("/", "!")) or ".." in pattern.split("/") or "\0" in pattern:
@@ -93,6 +98,7 @@ class FromRepository(msgspec.Struct, frozen=True):
 
 _MAY = FromRepository()  # it changes only how runs of this repository work
 _ACTS = FromRepository(why_not="runs commands or reaches outside")
+_OWN_TERMINAL = FromRepository(why_not="decides what you read at your terminal")
 _STORE = FromRepository(why_not="decides whose runs every command here sees and resumes")
 _LEASE = FromRepository(why_not="decides when a run may be taken from a live process")
 _EVERY_RUN = FromRepository(why_not="also concerns runs of other repositories")
@@ -193,6 +199,14 @@ KEYS: tuple[Key, ...] = (
     Key(
         "notify", str, "", "command that gets JSON on its input: needs a person, done, failed, quarantined, parked, budget",
         _ACTS,
+    ),
+    Key(
+        "quiet", bool, False, "print nothing about a run but errors and what needs a person, as --quiet does",
+        _OWN_TERMINAL,
+    ),
+    Key(
+        "json_lines", str, "", "file or FIFO that gets a line of JSON for each event of every run, as --json-lines does",
+        _ACTS, read=_whole_path,
     ),
     Key(
         "idle_s", float, 1800.0, "how long a command may print nothing before outlast mentions it; 0: never",

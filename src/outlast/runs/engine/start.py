@@ -65,6 +65,7 @@ def record_start(run: "RunEngine", found: list[ev.AnyEvent], lost: ev.AttemptEnd
     events = (*((lost,) if lost is not None else ()), *amended, *found, started)
     batch = journal.batch(Append(events))
     yield Block(lambda: journal.store.append(batch))  # whoever drives this may not know the journal yet
+    journal.committed(batch)
     run.closed = False
     run.meter.begin()
     faults.point("run.started")

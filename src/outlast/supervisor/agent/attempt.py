@@ -5,7 +5,7 @@ from functools import partial
 
 from outlast.agents.common import cli_errors, endings
 from outlast.agents.events import Final
-from outlast.agents.values import AgentCommand
+from outlast.agents.values import AgentCommand, Cut
 from outlast.errors import OutlastError
 from outlast.operations import prices
 from outlast.supervisor.agent.agent import Agent
@@ -109,6 +109,11 @@ class AgentAttempt:
         """Load the files needed later. Called while the agent starts: an upgrade of outlast may remove them meanwhile."""
         prices.ours()
         endings.patterns()
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The calls that were cut off with an earlier attempt, as its command was built."""
+        return self._start.cuts
 
     @property
     def begins_anew(self) -> bool:

@@ -66,6 +66,7 @@ class AgentStart:
         self._session, self._observer, self._holds, self._responses = session, observer, holds, responses
         self._client, self._left = client, tuple(left)
         self._before = choice.last_ending(agent.run.journal)
+        self.cuts: tuple[Cut, ...] = ()  # what the agent is told was cut off
         self.begins_anew = False  # whether it gets its first prompt again, as that was typed or piped
 
     def command(
@@ -137,6 +138,7 @@ class AgentStart:
             cuts, of_subagents = rebuilt
         else:
             of_subagents = subagents.unheard(self._run.journal, {})
+        self.cuts = (*cuts, *self._left)
         self._holds.read((known.agent, known.session), of_subagents)
         now = self._run.state.session  # what follows is the agent's own doing
         session.record(now if now is not None and now.session == known.session else known)
@@ -217,7 +219,7 @@ class AgentStart:
         state = self._run.state
         if state.session is not None and state.session.agent != self._known.name:
             self._charge_other(state.session, ask)
-        prompt = ""
+        prompt, self.cuts = "", (*cuts, *self._left)
         if state.beats or cuts:
             first_prompt = self._known.cli.read(ask.words).prompt or piped(self._agent.folder.parent)
             prompt = prompts.fresh(

@@ -23,6 +23,8 @@ from outlast.supervisor.attempt.verdict import Ended
 from outlast.supervisor.attempt.watch import Watch
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
+from outlast.supervisor.chronicle import resumption
+from outlast.supervisor.chronicle.chronicle import Chronicle
 from outlast.supervisor.client import around
 from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.guardian.workspace_lock import Occupied
@@ -31,6 +33,7 @@ from outlast.supervisor.launch.background import Announcement
 from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.output.status_line import StatusLine
+from outlast.supervisor.output.streams import OnTerminal, Streams
 from outlast.supervisor.person import Person
 from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.server import Server
@@ -59,12 +62,14 @@ class Attempt:
         *,
         guardian: int,
         announcement: Announcement,
+        chronicle: Chronicle,
         workspace: Occupied | None = None,
         wraps_up: bool = False,
     ) -> None:
         self._run, self.launch, self._variables = run, launch, variables
         self._signals, self._person = signals, person
         self._guardian, self._announcement, self._workspace = guardian, announcement, workspace
+        self._chronicle = chronicle
         self._wraps_up = wraps_up
         self._agent: AgentAttempt | None = None
         self._gate: Gate | None = None
@@ -79,11 +84,14 @@ class Attempt:
         with held(run):  # claimed; however this block is left, the attempt's end is recorded
             if run.is_done:
                 return False
+            before = run.state
+            self._chronicle.begins(before, run.journal.store.blobs.get)
             self._stop_leftovers()
             lost = self._judge_last_attempt()
             run.supervision.finishes, run.supervision.has_finished = self._had_finished(), False
             run.supervision.guarded, run.supervision.within = self._is_guarded, self.launch.within
-            self._save_found_files(lost)
+            found = self._save_found_files(lost)
+            self._resumption = resumption.of(run, before, lost, found)
             self._announce()
             try:
                 self._run_to_its_end()
@@ -134,10 +142,12 @@ class Attempt:
 
     # -- files saved: then the start is on record ----------------------------------------------------------------------
 
-    def _save_found_files(self, lost: ev.AttemptEnded | None) -> None:
-        """Save the files as they are found, bring them to where this attempt begins, and record its start."""
-        found = self._run.drive(arrive(self._run))
+    def _save_found_files(self, lost: ev.AttemptEnded | None) -> list[ev.AnyEvent]:
+        """Save the files as they are found, bring them to where this attempt begins, and record its start. Returns the events
+        of the files."""
+        found: list[ev.AnyEvent] = self._run.drive(arrive(self._run))
         self._run.drive(record_start(self._run, found, lost))
+        return found
 
     def _announce(self) -> None:
         """Tell the person, the state file, the parent process and the workspace lock that the run has started."""
@@ -254,6 +264,7 @@ class Attempt:
             spec = spec_of(
                 self._run, self.launch, self._variables, self._place, self._mark, agent, gate, self._guard
             )
+            self._tell_begin(streams)
             child = spawn.start(streams.spec(spec, again=agent is not None and agent.begins_anew))
             streams.started()
             if agent is not None:
@@ -271,6 +282,16 @@ class Attempt:
             watch.note_unseen_cost()
         return verdict.ending_of(status, tail, streams.closed, self.launch, oom, agent, gate)
 
+    def _tell_begin(self, streams: Streams | OnTerminal) -> None:
+        """Tell what the attempt goes on from. From now on lines stand between those of the command, or nowhere where it has the
+        terminal."""
+        known, cuts = known_agent(self.launch), self._agent.cuts if self._agent is not None else ()
+        begun = resumption.begun(self._run.state, self._resumption, known.name if known else "", cuts)
+        for line in resumption.lines(begun):
+            self._person.say(line)
+        self._chronicle.tell(begun)
+        self._chronicle.show_on(streams if isinstance(streams, Streams) else None)
+
     def _close(self, server: Server) -> None:
         if self._gate is not None:
             self._gate.close()
@@ -283,7 +304,7 @@ class Attempt:
 
     def _stopped(self, ended: Ended) -> AgentStopped:
         if ended.closed:
-            self._person.say(f"standard output was closed: {ended.closed}")
+            self._person.say(f"standard output was closed: {ended.closed}", needed=True)
         return verdict.stopped(
             ended,
             self.launch,

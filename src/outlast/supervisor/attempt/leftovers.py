@@ -49,7 +49,7 @@ def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Co
     for name in (*reaped.stopped, *reaped.killed):
         person.say(f"stopped {name}, left by an earlier attempt")
     for name in reaped.escaped:
-        person.say(f"{name}, left by an earlier attempt, could not be stopped")
+        person.say(f"{name}, left by an earlier attempt, could not be stopped", needed=True)
     run.supervision.left = reaped.escaped
     roster.clear()
 
@@ -96,7 +96,8 @@ def name_doubts(run: RunEngine, person: Person) -> None:
         for effect in before.state.in_doubt:
             person.say(
                 f"effect {effect.id} {effect.name!r} of run {before.run} is in doubt and may be done again here;"
-                f" see `outlast effects {before.run}`"
+                f" see `outlast effects {before.run}`",
+                needed=True,
             )
 
 

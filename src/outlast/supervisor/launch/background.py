@@ -30,13 +30,13 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
 
 
-def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
+def start(words: Sequence[str], local: Local, cwd: Path, *, pass_fds: Sequence[int] = ()) -> Begun:
     """Start the command line, and wait until its command runs or it has ended. Its later messages go beside the run's logs."""
     log = local.detached_log()
     ours, theirs = os.pipe()
     try:
         command = ["env", f"{TELL}={theirs}", *ourselves(*words)]
-        process = spawn(command, log, cwd=str(cwd), pass_fds=(theirs,))
+        process = spawn(command, log, cwd=str(cwd), pass_fds=(theirs, *pass_fds))
     finally:
         os.close(theirs)
     with open(ours, "rb", buffering=0) as announcement:
