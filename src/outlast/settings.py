@@ -66,7 +66,9 @@ def _place(text: str) -> None:
 
 def _whole_path(text: str) -> None:
     if text and not text.startswith(("/", "~/")):
-        raise UsageError(f"not a whole path: {text!r:.60}", hint="like ~/outlast.jsonl: runs work in many folders")
+        raise UsageError(
+            f"not a whole path: {text!r:.60}", hint="like ~/outlast.jsonl: runs work in many folders"
+        )
 
 
 def _patterns(text: str) -> None:

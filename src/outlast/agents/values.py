@@ -34,6 +34,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     session: values.SessionMark | None = None  # the session to go on with
     prompt: str = ""  # what the agent is asked; empty for the user's own first words
     interactive: bool = False
+    status_line: str = (
+        ""  # shell words that print how far the run is, for an agent that shows a person such a line
+    )
     routes: Mapping[str, str] = {}  # by `Billing.gateway`: base URLs of providers, and what stands for each
 
 

@@ -39,9 +39,7 @@ class Person:
         self.say(text)
         run.drive(append(ev.Warned(at=run.journal.now(), level=level, text=text)))
 
-    def tell(
-        self, run: RunEngine, folder: Path, what: str, why: str = "", *, needed: bool = False
-    ) -> None:
+    def tell(self, run: RunEngine, folder: Path, what: str, why: str = "", *, needed: bool = False) -> None:
         """One line on the terminal, and a notification where `what` is worth one."""
         self.say(f"{what}: {why}" if why else what, needed=needed)
         self.notify(run, folder, what, why)

@@ -99,7 +99,9 @@ class Supervisor:
                 return code
             match decision:
                 case restarts.Again(wait_s=wait_s):
-                    self._chronicle.waits(self._run.state, "restart", self._run.state.evidence, seconds=wait_s)
+                    self._chronicle.waits(
+                        self._run.state, "restart", self._run.state.evidence, seconds=wait_s
+                    )
                     if wait_s:
                         self._person.say(f"{self._run.state.evidence}; again in {wait_s:.0f} s")
                     stopped = self._wait(wait_s)

@@ -318,6 +318,8 @@ def _write_settings(parts: argv.Parts, ask: Ask, variables: Mapping[str, str], *
         settings = with_http_hooks(settings, ask.by_http)
     elif ask.hook:
         settings = with_hooks(settings, ask.hook, (*HOOKED, *HOOKED_LATER) if known else HOOKED)
+    if ask.interactive and ask.status_line and known and not _has_status_line(parts, ask):
+        settings = {**settings, "statusLine": {"type": "command", "command": ask.status_line}}
     if variables:
         settings = {**settings, "env": {**json_lines.inner(settings, "env"), **variables}}
     data = msgspec.json.encode(settings)
@@ -326,6 +328,11 @@ def _write_settings(parts: argv.Parts, ask: Ask, variables: Mapping[str, str], *
         os.fchmod(descriptor, 0o600)
         file.write(data)
     return path
+
+
+def _has_status_line(parts: argv.Parts, ask: Ask) -> bool:
+    """Whether the user has a status line of their own, or said that there shall be none."""
+    return "statusLine" in provider.ClaudeLogin(parts, ask.environment, ask.cwd).settings
 
 
 def _read_settings(given: str, cwd: Path) -> Mapping[str, object]:

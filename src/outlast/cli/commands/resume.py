@@ -126,7 +126,11 @@ def _wish(arguments: argparse.Namespace) -> act_resume.ResumeWish:
 def _other(arguments: argparse.Namespace) -> list[str]:
     """The options that tell another outlast process the same."""
     where = arguments.json_lines or ""
-    told = ["--json-lines", where if where.isdigit() else str(Path(where).expanduser().absolute())] if where else []
+    told = (
+        ["--json-lines", where if where.isdigit() else str(Path(where).expanduser().absolute())]
+        if where
+        else []
+    )
     if arguments.agent is None:
         return told
     return [*told, "--agent", arguments.agent, *(["--", *arguments.rest] if arguments.rest else [])]

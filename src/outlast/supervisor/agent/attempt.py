@@ -110,6 +110,11 @@ class AgentAttempt:
         prices.ours()
         endings.patterns()
 
+    def show_status(self, text: str) -> None:
+        """How far the run is, for a person in its session."""
+        if self._agent.launch.interactive:
+            self._start.status.show(text)
+
     @property
     def cuts(self) -> tuple[Cut, ...]:
         """The calls that were cut off with an earlier attempt, as its command was built."""

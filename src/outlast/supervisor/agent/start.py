@@ -27,6 +27,7 @@ from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.session import choice, reconcile
 from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.session.transcript_copy import Mirror
+from outlast.supervisor.agent.status_file import StatusFile
 from outlast.supervisor.budget.pricing import Pricing
 from outlast.supervisor.launch.environment import SOCKET
 from outlast.supervisor.output.streams import piped
@@ -66,6 +67,7 @@ class AgentStart:
         self._session, self._observer, self._holds, self._responses = session, observer, holds, responses
         self._client, self._left = client, tuple(left)
         self._before = choice.last_ending(agent.run.journal)
+        self.status = StatusFile(agent.folder)
         self.cuts: tuple[Cut, ...] = ()  # what the agent is told was cut off
         self.begins_anew = False  # whether it gets its first prompt again, as that was typed or piped
 
@@ -97,6 +99,7 @@ class AgentStart:
         ask = Ask(
             words=words, environment=environment, cwd=cwd, folder=agent.folder, hook=hook,
             interactive=agent.launch.interactive,
+            status_line=self.status.command(self._run.task) if agent.launch.interactive else "",
         )  # fmt: skip
         agent.pricing.learn(self._known.billing, ask)
         return ask

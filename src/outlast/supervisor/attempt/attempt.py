@@ -23,7 +23,7 @@ from outlast.supervisor.attempt.verdict import Ended
 from outlast.supervisor.attempt.watch import Watch
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
-from outlast.supervisor.chronicle import resumption
+from outlast.supervisor.chronicle import resumption, sentences
 from outlast.supervisor.chronicle.chronicle import Chronicle
 from outlast.supervisor.client import around
 from outlast.supervisor.guardian.signals import StopSignals
@@ -289,6 +289,7 @@ class Attempt:
         begun = resumption.begun(self._run.state, self._resumption, known.name if known else "", cuts)
         for line in resumption.lines(begun):
             self._person.say(line)
+        self._show_status()
         self._chronicle.tell(begun)
         self._chronicle.show_on(streams if isinstance(streams, Streams) else None)
 
@@ -343,8 +344,13 @@ class Attempt:
         if self.launch.within:
             spent = self._run.state.spent.minus(self.launch.spent_before)
             around.tell_spent(self.launch.within, self._run.id, spent)
+        self._show_status()
         if self._agent is not None and self._agent.paid:
             self._lift_wall()
+
+    def _show_status(self) -> None:
+        if self._agent is not None:
+            self._agent.show_status(sentences.status_words(self._run.state, self._run.meter.live()))
 
     def _lift_wall(self) -> None:
         """The account works: a quota wall that it met before this attempt holds no run back any more."""

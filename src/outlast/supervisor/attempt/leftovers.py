@@ -8,6 +8,7 @@ from outlast.core import events as ev
 from outlast.errors import RunRefused
 from outlast.processes import proc, reap
 from outlast.processes.roster import Roster
+from outlast.runs.engine import stores
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.store.protocol import RunFilter
@@ -76,7 +77,13 @@ def be_guarded(run: RunEngine, signals: StopSignals) -> None:
     root, epoch = str(run.journal.store.local.folder), run.journal.lease.epoch
     signals.link.say(
         GuardianMessage(
-            what="claimed", run=run.id, root=root, workspace=workspace, epoch=epoch, task=run.task
+            what="claimed",
+            run=run.id,
+            root=root,
+            workspace=workspace,
+            epoch=epoch,
+            task=run.task,
+            resume=f"outlast resume {run.id}{stores.option_of(run.journal.store)}",
         )
     )
     timing = Timing.current()

@@ -69,7 +69,9 @@ class Chronicle:
         self._shows = not person.quiet and not background.is_apart()
         is_terminal = os.isatty(2)
         self._pace = (
-            Pace(timing.beat_lines_burst, timing.beat_line_s) if is_terminal else Pace(1, timing.apart_beat_line_s)
+            Pace(timing.beat_lines_burst, timing.beat_line_s)
+            if is_terminal
+            else Pace(1, timing.apart_beat_line_s)
         )
         self._has_agent = has_agent
         self._reader: Reader | None = None

@@ -4,6 +4,7 @@ import os
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from outlast.core import budget as budgets
 from outlast.core.state import RunState
@@ -23,8 +24,9 @@ def of(store: Store, run: str, exit_code: int, why: str) -> FeedEnded:
     state = reader.head(store, run)
     found = standing.of(state, find.shown_status(store, state, run), now, find.children_in(store))
     folder, branch, is_worktree = _place(state)
+    place: dict[str, Any] = place_in(state, now)
     return FeedEnded(
-        **place_in(state, now), exit_code=exit_code, status=state.status, standing=found.word, needs=found.need, why=why,
+        **place, exit_code=exit_code, status=state.status, standing=found.word, needs=found.need, why=why,
         beats=state.beats, time_ms=state.spent.time_ms, tokens=state.spent.tokens,
         cost_microusd=state.spent.cost_microusd, estimated=state.spent.estimated,
         files_changed=file_changes.count(store, state), folder=folder, branch=branch, worktree=is_worktree,

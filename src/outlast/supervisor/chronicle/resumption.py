@@ -29,7 +29,9 @@ class Resumption(msgspec.Struct, frozen=True, kw_only=True):
     found_save: str = ""
 
 
-def of(run: RunEngine, before: RunState, lost: ev.AttemptEnded | None, found: Sequence[ev.AnyEvent]) -> Resumption:
+def of(
+    run: RunEngine, before: RunState, lost: ev.AttemptEnded | None, found: Sequence[ev.AnyEvent]
+) -> Resumption:
     """From the head that was found, how the last attempt ended if it could not say so, and the events of the files."""
     saved = [each.commit for each in found if isinstance(each, ev.SaveMade) and each.kind == "found"]
     return Resumption(
@@ -84,7 +86,9 @@ def _files(event: FeedResumed) -> str:
         return "files put back to the last beat" + (
             f", as they were found in save {event.found_save[:12]}" if event.found_save else ""
         )
-    return f"files kept; what changed is in save {event.found_save[:12]}" if event.found_save else "files kept"
+    return (
+        f"files kept; what changed is in save {event.found_save[:12]}" if event.found_save else "files kept"
+    )
 
 
 def _named(calls: Sequence[FeedCall]) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from outlast.core import budget as budgets, events as ev
 from outlast.core.secrets import mask
 from outlast.core.state import RunState
-from outlast.core.text import call_words, count_of, short, without_class
+from outlast.core.text import count_of, short, without_class
 from outlast.core.values import Payload, Usage
 from outlast.errors import OutlastError
 from outlast.supervisor.chronicle.feed_events import (
@@ -43,13 +43,15 @@ class BeatResult(msgspec.Struct, frozen=True):
                 return cls(steps=(_step(name, code),), exit_code=code)
             case [{"step": str(), "exit_code": int()}, *_]:
                 steps = [cls.of(each) for each in value]
-                return cls(steps=tuple(word for each in steps for word in each.steps), exit_code=steps[-1].exit_code)
-            case dict(named):
-                calls, said, code = named.get("calls"), named.get("said"), named.get("exit_code")
                 return cls(
-                    calls=tuple(call for call in calls if isinstance(call, str)) if isinstance(calls, list) else (),
+                    steps=tuple(word for each in steps for word in each.steps), exit_code=steps[-1].exit_code
+                )
+            case dict(named):
+                calls, said, ended = named.get("calls"), named.get("said"), named.get("exit_code")
+                return cls(
+                    calls=tuple(str(call) for call in calls) if isinstance(calls, list) else (),
                     said=said if isinstance(said, str) else "",
-                    exit_code=code if isinstance(code, int) else None,
+                    exit_code=ended if isinstance(ended, int) else None,
                 )
             case _:
                 return cls()
@@ -77,9 +79,17 @@ def spent_words(state: RunState, now: budgets.Live | None = None) -> str:
     return ", ".join(f"{about}{part}" for part in (tokens, money) if part)
 
 
-def cut_words(name: str, given: object) -> str:
-    """A call that was cut off, masked and on one line."""
-    return short(call_words(name, given), 100)
+def status_words(state: RunState, now: budgets.Live) -> str:
+    """How far a run is, for the line that an agent shows a person."""
+    limits = [
+        line.words() for line in budgets.lines(state, now) if line.unit not in ("tokens", "usd", "beats")
+    ]
+    spent = spent_words(state)
+    beats = next(
+        (line.words() for line in budgets.lines(state) if line.unit == "beats"), f"beat {state.beats}"
+    )
+    wraps = ["wraps up"] if state.wrap_beat is not None else []
+    return f"outlast {state.task}: {', '.join([beats, *([spent] if spent else []), *limits, *wraps])}"
 
 
 def evidence_words(evidence: str) -> str:
@@ -105,7 +115,9 @@ class Reader:
                 return f"beat {event.beat}  {words}" if words else ""
             case ev.StageSet() if event.stage:
                 return f"stage {event.stage}"
-            case ev.EffectConfirmed() if not self._has_agent and (name := self._names.get((event.beat, event.n))):
+            case ev.EffectConfirmed() if not self._has_agent and (
+                name := self._names.get((event.beat, event.n))
+            ):
                 return f"beat {event.beat}  effect {name}: happened"
             case _:
                 return ""
@@ -162,6 +174,8 @@ class Reader:
 
     def _result(self, payload: Payload) -> BeatResult:
         try:
-            return BeatResult.of(msgspec.json.decode(self._blob(payload.blob) if payload.blob else bytes(payload.v)))
+            return BeatResult.of(
+                msgspec.json.decode(self._blob(payload.blob) if payload.blob else bytes(payload.v))
+            )
         except (OSError, OutlastError, msgspec.MsgspecError):
             return BeatResult()

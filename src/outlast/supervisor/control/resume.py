@@ -122,5 +122,7 @@ def detach(
     """Start the process that goes on with the run, apart from this one; `other` are further words for it."""
     log = store.local.supervisor_log(summary.run)
     return background.spawn(
-        background.ourselves("resume", summary.run, "--woken", "--store", store.url, *other), log, pass_fds=pass_fds
+        background.ourselves("resume", summary.run, "--woken", "--store", store.url, *other),
+        log,
+        pass_fds=pass_fds,
     )

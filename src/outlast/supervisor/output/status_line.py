@@ -33,7 +33,9 @@ class StatusLine:
         self._shown = ""
         self._at_start = True
         self._next_s = 0.0
-        self.goes_on_below = False  # the command has ended within a line, and what outlast says begins below it
+        self.goes_on_below = (
+            False  # the command has ended within a line, and what outlast says begins below it
+        )
         self.is_on = os.isatty(fd) and settings.variable("TERM") not in ("", "dumb")
 
     def wipe(self) -> None:
