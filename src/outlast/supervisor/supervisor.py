@@ -353,7 +353,7 @@ class Supervisor:
 
     def _conclude(self, code: int) -> None:
         """Tell what the run took and where its result is, after the sentence that says how it ended."""
-        if not self._chronicle.is_on:
+        if not self._chronicle.is_on and self._person.quiet:
             return
         with contextlib.suppress(OutlastError, OSError), self._store() as store:
             said = self._person.last

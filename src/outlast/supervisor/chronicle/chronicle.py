@@ -76,7 +76,7 @@ class Chronicle:
         self._has_agent = has_agent
         self._reader: Reader | None = None
         self._board: Board | None = None
-        self._lent = False  # the command has the terminal: nothing is shown
+        self._lent = False  # the command has the terminal, or has not started: nothing is shown
         self._next: tuple[str, RunState] | None = None  # the line that waits for its time, and the run then
         self._skipped = 0  # lines whose place it took
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
@@ -104,7 +104,8 @@ class Chronicle:
         self.tell(FeedWaits(waits_for=waits_for, seconds=seconds, why=why, next=next_, **place))
 
     def begins(self, state: RunState, blob: Callable[[str], bytes]) -> None:
-        """An attempt begins, from this head."""
+        """An attempt begins, from this head. No line is shown before it is told what it goes on from."""
+        self._lent = True
         self._reader = Reader(blob, has_agent=self._has_agent)
         self._reader.begins(state)
 
@@ -221,7 +222,7 @@ def _fitted(act: str, skipped: str, spent: str) -> str:
     """A line in one row of the terminal: what does not fit is cut off what was done, not off what was spent."""
     columns = COLUMNS
     with contextlib.suppress(OSError):
-        columns = os.get_terminal_size(2).columns
+        columns = os.get_terminal_size(2).columns or COLUMNS
     rest = skipped + (f"  {spent}" if spent else "")
     room = max(_ACT_CHARS_MIN, columns - len(PREFIX) - len(rest) - 1)
     return (act if len(act) <= room else act[: room - 1] + "…") + rest

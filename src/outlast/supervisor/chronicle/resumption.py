@@ -14,6 +14,7 @@ from outlast.core.text import call_words, short
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.chronicle.feed_events import FeedCall, FeedResumed, FeedStarted, place_in
 from outlast.supervisor.chronicle.sentences import evidence_words
+from outlast.supervisor.guardian import lock
 
 NAMED_MAX = 3
 _LOCAL = "give_up"
@@ -34,13 +35,19 @@ def of(
 ) -> Resumption:
     """From the head that was found, how the last attempt ended if it could not say so, and the events of the files."""
     saved = [each.commit for each in found if isinstance(each, ev.SaveMade) and each.kind == "found"]
+    evidence = before.evidence
+    if lost is not None:
+        note = lock.noted(run.journal.store.local, run.id)
+        evidence = note.why if note is not None else lost.evidence
     return Resumption(
         cause=lost.cause if lost is not None else before.cause,
-        evidence=lost.evidence if lost is not None else before.evidence,
-        open_before=tuple(FeedCall(each.id, each.name) for each in before.effects_open if each.state == "intended"),
+        evidence=evidence,
+        open_before=tuple(
+            FeedCall(each.id, each.name) for each in before.effects_open if each.state == "intended"
+        ),
         files={"rewind": "rewound"}.get(run.terms.files, "kept") if run.files is not None else "",
         found_save=saved[-1] if saved else "",
-    )  # fmt: skip
+    )
 
 
 def begun(state: RunState, known: Resumption, agent: str, cuts: Sequence[Cut]) -> FeedStarted | FeedResumed:
