@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+import msgspec
+
 from outlast.core import events as ev
 from outlast.core.secrets import mask
 from outlast.core.state import RunState
@@ -175,9 +177,11 @@ class Chronicle:
         for event in events if self._reader is not None else ():
             assert self._reader is not None, "there is one"
             line, objects = self._reader.read(event, state)
-            if self._feed is not None:
-                for each in objects:
-                    self._feed.put(each)
+            for each in objects if self._feed is not None else ():
+                assert self._feed is not None, "there is one"
+                # A start records the end of the attempt before it, where that could not.
+                is_before = isinstance(event, ev.AttemptEnded) and isinstance(events[-1], ev.AttemptStarted)
+                self._feed.put(msgspec.structs.replace(each, attempt=each.attempt - is_before))
             if line and self._shows and not self._lent:
                 self._add(line, state)
 

@@ -165,7 +165,7 @@ class Feed:
                 return sanitize.hidden(mask(value)[0], self._secrets)
             case dict():
                 return {name: each if name in _IDS else self._masked(each) for name, each in value.items()}
-            case list():
+            case list() | tuple():
                 return [self._masked(each) for each in value]
             case _:
                 return value
