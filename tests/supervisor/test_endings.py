@@ -72,13 +72,15 @@ def stopped(night: Night, number: signal.Signals | None, *act: str) -> Ended:
 
 def test_done(night: Night) -> None:
     end = ended(night, "--", "sh", "-c", ONE)
-    assert (end.code, end.lines[-3], end.told["standing"], end.told["needs"]) == (
+    assert (end.code, end.lines[-2], end.told["standing"], end.told["needs"]) == (
         0,
         "done",
         "done",
         "nothing",
     )
-    assert re.fullmatch(r"t: 1 attempt, 3 beats, \d+ s, 2 files changed", end.took), end.lines
+    assert re.fullmatch(r"t: 1 attempt, 3 beats, \d+ s, 2 files changed; next: `outlast show t`", end.took), (
+        end.lines
+    )
     assert (end.told["files_changed"], end.told["beats"]) == (2, 3)
     assert (end.command, end.told["next"]) == ("outlast show t", "outlast show t")
     assert end.paste(end.command).returncode == 0
@@ -87,7 +89,9 @@ def test_done(night: Night) -> None:
 def test_done_in_a_worktree_names_its_folder_and_branch(night: Night) -> None:
     end = ended(night, "--worktree", "--", "touch", "new")
     folder = night.work.parent / f"{night.work.name}.outlast" / "t"
-    assert end.took.endswith(f", 1 file changed in {folder} on branch outlast/t"), end.lines
+    assert end.took.endswith(f", 1 file changed in {folder} on branch outlast/t; next: `outlast show t`"), (
+        end.lines
+    )
     assert (end.told["worktree"], end.told["folder"], end.told["branch"]) == (True, str(folder), "outlast/t")
     assert end.paste(end.command).returncode == 0
 

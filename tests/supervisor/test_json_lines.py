@@ -18,7 +18,7 @@ import pytest
 from outlast.core.verdict import EXIT_PERSON
 from outlast.errors import UsageError
 from outlast.supervisor.chronicle import feed, feed_events
-from outlast.supervisor.chronicle.feed import LINE_BYTES_MAX, WAITING_LINES_MAX, Feed
+from outlast.supervisor.chronicle.feed import LINE_BYTES_MAX, WAITING_LINES_MAX, JsonFeed
 from outlast.supervisor.chronicle.feed_events import FeedBeat, FeedEvent, FeedWarning
 from tests.supervisor.supervised_command import Night, outlast, supervisor_of
 from tests.supervisor.test_beat_lines import said
@@ -89,11 +89,11 @@ def test_every_event_and_field_is_in_the_documentation() -> None:
 
 
 def test_a_line_has_no_secret_steers_no_terminal_and_fits_a_pipe(tmp_path: Path) -> None:
-    made = Feed(str(tmp_path / "feed"), lambda: {OWN: "DB_PASSWORD"})
+    made = JsonFeed(str(tmp_path / "feed"), lambda: {OWN: "DB_PASSWORD"})
     calls = tuple(f"Bash echo {KEY} \x9b31m {'é' * 200} {number}" for number in range(32))
     made.put(
         FeedBeat(
-            beat=1, step="", calls=calls, said=f"{OWN} " + "words " * 2000, exit_code=None, beat_tokens=1, tokens=1, tokens_max=None,
+            beat=1, step="", calls=calls, text=f"{OWN} " + "words " * 2000, exit_code=None, beat_tokens=1, tokens=1, tokens_max=None,
             cost_microusd=0, cost_microusd_max=None, estimated=False, save="a" * 40, **PLACE,
         )
     )  # fmt: skip
@@ -235,7 +235,7 @@ def test_a_reader_that_goes_or_hangs_neither_stops_nor_slows_the_run(night: Nigh
 def test_where_nobody_reads_in_time_the_oldest_lines_go_and_one_line_says_how_many(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    made = Feed(str(fifo))
+    made = JsonFeed(str(fifo))
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     many = 3 * WAITING_LINES_MAX
     for number in range(many):

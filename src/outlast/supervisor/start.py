@@ -26,7 +26,7 @@ from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms, budget_of
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.budget import check as budget_check
-from outlast.supervisor.chronicle.telling import Telling
+from outlast.supervisor.chronicle.options import ChronicleOptions
 from outlast.supervisor.client.around import run_around
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.workspace_lock import Kind, occupant, occupied
@@ -91,7 +91,7 @@ def check(request: RunRequest) -> None:
         program_of(request.words[0], "/")
 
 
-def start(request: RunRequest, link: Link, person: Person, telling: Telling | None = None) -> int:
+def start(request: RunRequest, link: Link, person: Person, options: ChronicleOptions | None = None) -> int:
     """Carry a command that a person typed; return the exit code. Raises OutlastError if it is refused.
 
     The start restores a missing workspace from its save, and perhaps the program with it.
@@ -138,7 +138,7 @@ def start(request: RunRequest, link: Link, person: Person, telling: Telling | No
         terms, launch = _inside(around, terms, launch, as_step=request.as_step)
     run = supervised_run(terms, typed=True)
     _look_at_the_last(run, request, person)
-    return _carry(run, launch, variables, link, person, around=around, telling=telling)
+    return _carry(run, launch, variables, link, person, around=around, options=options)
 
 
 def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tuple[Terms, Launch]:
@@ -285,7 +285,7 @@ def resume(
     person: Person,
     *,
     opened: bool = False,
-    telling: Telling | None = None,
+    options: ChronicleOptions | None = None,
 ) -> int:
     """Carry on a run as its last start recorded it; the exit code. The store must not be open here: it has threads.
 
@@ -307,7 +307,7 @@ def resume(
     terms = terms_of(
         state.task, store=url, project=summary.project, workspace=state.workspace or None, files="keep"
     )
-    return _carry(supervised_run(terms), launch, variables, link, person, "resumed", telling=telling)
+    return _carry(supervised_run(terms), launch, variables, link, person, "resumed", options=options)
 
 
 def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
@@ -331,9 +331,9 @@ def no_terminal(summary: Summary) -> UsageError:
 
 def _carry(
     run: RunEngine, launch: Launch, variables: dict[str, str], link: Link, person: Person,
-    kind: Kind = "command", *, around: str = "", telling: Telling | None = None,
+    kind: Kind = "command", *, around: str = "", options: ChronicleOptions | None = None,
 ) -> int:  # fmt: skip
-    supervisor = Supervisor(run, launch, variables, link, person, telling)
+    supervisor = Supervisor(run, launch, variables, link, person, options)
     if not run.terms.workspace or launch.share:
         return supervisor.carry()
     store = stores.acquire(run.terms.store or run.settings["store"] or None)

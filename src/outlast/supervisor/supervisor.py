@@ -42,8 +42,8 @@ from outlast.supervisor.attempt import limits as attempt_limits, stop as attempt
 from outlast.supervisor.attempt.attempt import Attempt
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.budget.enforce import NO_PRICE, WrapsUp
-from outlast.supervisor.chronicle import ending
-from outlast.supervisor.chronicle.telling import Telling, chronicle_of
+from outlast.supervisor.chronicle import conclusion
+from outlast.supervisor.chronicle.options import ChronicleOptions, chronicle_of
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
@@ -65,12 +65,12 @@ class Supervisor:
         variables: dict[str, str],
         link: Link,
         person: Person,
-        telling: Telling | None = None,
+        options: ChronicleOptions | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
         self._run, self._launch, self._variables, self._person = run, launch, variables, person
-        self._chronicle = chronicle_of(run, launch, person, telling or Telling())
+        self._chronicle = chronicle_of(run, launch, person, options or ChronicleOptions())
         self._signals = StopSignals(link)
         notices.listen(notices.Listener(self._waits_for_store, person.say))
         self._limits = attempt_limits.limits_of(launch, wait_s=run.settings["restart_wait_s"])
@@ -356,11 +356,10 @@ class Supervisor:
         if not self._chronicle.is_on and self._person.quiet:
             return
         with contextlib.suppress(OutlastError, OSError), self._store() as store:
-            said = self._person.last
-            ended = ending.of(store, self._run.id, code, said)
+            why = self._person.last
+            ended = conclusion.of(store, self._run.id, code, why)
             if ended.needs in NEEDS_SOMEBODY:
-                self._chronicle.waits(self._run.state, "person", said, next_=ended.next)
+                self._chronicle.waits(self._run.state, "person", why, next_=ended.next)
             self._chronicle.tell(ended)
             if not self._was_done:
-                for line in ending.lines(ended, self._run.state, names_next="`outlast " not in said):
-                    self._person.say(line)
+                self._person.say(conclusion.words(ended, self._run.state, names_next="`outlast " not in why))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from outlast import settings
 from outlast.acts import resume as act_resume
-from outlast.cli import store_option, telling_options
+from outlast.cli import chronicle_options, store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, say, short
 from outlast.core import verdict
@@ -26,7 +26,7 @@ from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.person import Person
 
 if TYPE_CHECKING:
-    from outlast.supervisor.chronicle.telling import Telling
+    from outlast.supervisor.chronicle.options import ChronicleOptions
 
 EXIT_FAILED, EXIT_PERSON = 1, 3
 JOBS_MAX = 64
@@ -77,7 +77,7 @@ def refuse_odd(arguments: argparse.Namespace) -> None:
 
 def resume_one(arguments: argparse.Namespace) -> int:
     """Go on with one command, in the foreground or apart; a program of somebody's own is theirs to start."""
-    telling = telling_options.telling(arguments)
+    options = chronicle_options.read(arguments)
     with store_option.opened(arguments) as store:
         url, summary = store.url, store_option.named(arguments, store)
         if arguments.woken:
@@ -91,8 +91,8 @@ def resume_one(arguments: argparse.Namespace) -> int:
             _allow(plan)
             launch, summary = plan.launch, plan.root  # which a child goes on with
         if launch is not None and arguments.detach:
-            return _detach(store, summary, _other(arguments), telling_options.passed_fds(arguments))
-    return _carry(url, summary, launch, telling) if launch is not None else 0
+            return _detach(store, summary, _other(arguments), chronicle_options.passed_fds(arguments))
+    return _carry(url, summary, launch, options) if launch is not None else 0
 
 
 def _allow(plan: act_resume.ResumePlan) -> None:
@@ -126,21 +126,21 @@ def _wish(arguments: argparse.Namespace) -> act_resume.ResumeWish:
 def _other(arguments: argparse.Namespace) -> list[str]:
     """The options that tell another outlast process the same."""
     where = arguments.json_lines or ""
-    told = (
+    lines = (
         ["--json-lines", where if where.isdigit() else str(Path(where).expanduser().absolute())]
         if where
         else []
     )
     if arguments.agent is None:
-        return told
-    return [*told, "--agent", arguments.agent, *(["--", *arguments.rest] if arguments.rest else [])]
+        return lines
+    return [*lines, "--agent", arguments.agent, *(["--", *arguments.rest] if arguments.rest else [])]
 
 
-def _carry(url: str, summary: Summary, launch: Launch, telling: "Telling") -> int:
+def _carry(url: str, summary: Summary, launch: Launch, options: "ChronicleOptions") -> int:
     from outlast.cli.commands import run as running
 
-    person = Person(running.say, quiet=telling.quiet)
-    return start.resume(url, summary, launch, running.to_guardian(), person, telling=telling)
+    person = Person(running.say, quiet=options.quiet)
+    return start.resume(url, summary, launch, running.to_guardian(), person, options=options)
 
 
 def _detach(store: Store, summary: Summary, other: list[str], pass_fds: tuple[int, ...]) -> int:

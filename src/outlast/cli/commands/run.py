@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.cli import store_option, telling_options
+from outlast.cli import chronicle_options, store_option
 from outlast.cli.terminal import messages
 from outlast.core.secrets import mask
 from outlast.errors import RunHeld, UsageError
@@ -51,7 +51,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_budget(command)
     _add_place(command)
     _add_terms(command)
-    telling_options.add(command)
+    chronicle_options.add(command)
     command.add_argument("--as-step", action="store_true", help=argparse.SUPPRESS)  # by `outlast step`
     command.usage = "outlast run [options] -- CMD …"
     command.set_defaults(handler=run, rest=())
@@ -154,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
     from outlast.supervisor.person import Person
 
     messages.refuse_blank(arguments, *_WITH_WORDS)
-    telling = telling_options.telling(arguments)
+    options = chronicle_options.read(arguments)
     if arguments.detach:
         return _detach(arguments)
     if min(arguments.rounds, arguments.stall, arguments.parks) < 0 or arguments.restarts < 1:
@@ -179,7 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
         folder, setup = _worktree(arguments)
         request = msgspec.structs.replace(request, workspace=str(folder), cwd=str(folder), setup=setup)
     try:
-        return start.start(request, to_guardian(), Person(say, quiet=telling.quiet), telling)
+        return start.start(request, to_guardian(), Person(say, quiet=options.quiet), options)
     except RunHeld as error:
         name = store_option.typed(arguments.task or error.name, error.name)
         error.hint = f"`outlast output {name} -f` shows what it prints; wait for it, or stop it with `outlast kill {name}`"
@@ -201,7 +201,7 @@ def _detach(arguments: argparse.Namespace) -> int:
     local = store_option.location(arguments).local
     words = list(sys.argv[1:])
     words.remove("--detach")
-    begun = background.start(words, local, Path.cwd(), pass_fds=telling_options.passed_fds(arguments))
+    begun = background.start(words, local, Path.cwd(), pass_fds=chronicle_options.passed_fds(arguments))
     if begun.code is not None:
         sys.stderr.write(begun.output)
         return begun.code

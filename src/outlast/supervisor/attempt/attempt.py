@@ -25,6 +25,7 @@ from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.chronicle import resumption, sentences
 from outlast.supervisor.chronicle.chronicle import Chronicle
+from outlast.supervisor.chronicle.resumption import Resumption
 from outlast.supervisor.client import around
 from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.guardian.workspace_lock import Occupied
@@ -91,10 +92,10 @@ class Attempt:
             run.supervision.finishes, run.supervision.has_finished = self._had_finished(), False
             run.supervision.guarded, run.supervision.within = self._is_guarded, self.launch.within
             found = self._save_found_files(lost)
-            self._resumption = resumption.of(run, before, lost, found)
+            known = resumption.of(run, before, lost, found)
             self._announce()
             try:
-                self._run_to_its_end()
+                self._run_to_its_end(known)
                 if not run.state.ended_well:
                     self._lift_wall()
                 self._finish()
@@ -161,7 +162,7 @@ class Attempt:
 
     # -- started, watched, stopped, ended ------------------------------------------------------------------------------
 
-    def _run_to_its_end(self) -> None:
+    def _run_to_its_end(self, known: Resumption) -> None:
         """Run the command until it has ended well and its last beat is done. Raises AgentStopped for every other end."""
         run = self._run
         self._began_s, self._point = time.monotonic(), run.state.save_point
@@ -187,7 +188,7 @@ class Attempt:
                 run.supervision.has_finished = True
                 self._guard.refuse_doubt()
                 return
-            ended = self._run_command(processes, stopper)
+            ended = self._run_command(processes, stopper, known)
             stopper.let_calls_end()
             stopper.check()
             self._budget.tell_unpriced()
@@ -250,7 +251,7 @@ class Attempt:
                 gate.close()
             raise
 
-    def _run_command(self, processes: AttemptProcesses, stopper: Stopper) -> Ended:
+    def _run_command(self, processes: AttemptProcesses, stopper: Stopper, known: Resumption) -> Ended:
         """Start the command and watch it. Raises AgentStopped, from the watch, where something stops it first."""
         agent, gate = self._agent, self._gate
         watch = Watch(
@@ -264,7 +265,7 @@ class Attempt:
             spec = spec_of(
                 self._run, self.launch, self._variables, self._place, self._mark, agent, gate, self._guard
             )
-            self._tell_begin(streams)
+            self._tell_begin(streams, known)
             child = spawn.start(streams.spec(spec, again=agent is not None and agent.begins_anew))
             streams.started()
             if agent is not None:
@@ -282,13 +283,13 @@ class Attempt:
             watch.note_unseen_cost()
         return verdict.ending_of(status, tail, streams.closed, self.launch, oom, agent, gate)
 
-    def _tell_begin(self, streams: Streams | OnTerminal) -> None:
+    def _tell_begin(self, streams: Streams | OnTerminal, known: Resumption) -> None:
         """Tell what the attempt goes on from. From now on lines stand between those of the command, or nowhere where it has the
         terminal."""
-        known, cuts = known_agent(self.launch), self._agent.cuts if self._agent is not None else ()
-        begun = resumption.begun(self._run.state, self._resumption, known.name if known else "", cuts)
-        for line in resumption.lines(begun):
-            self._person.say(line)
+        agent, cuts = known_agent(self.launch), self._agent.cuts if self._agent is not None else ()
+        begun = resumption.begun(self._run.state, known, agent.name if agent is not None else "", cuts)
+        if words := resumption.words(begun, known):
+            self._person.say(words)
         self._show_status()
         self._chronicle.tell(begun)
         self._chronicle.show_on(streams if isinstance(streams, Streams) else None)

@@ -15,7 +15,7 @@ from outlast.core import events as ev
 from outlast.core.secrets import mask
 from outlast.core.state import RunState
 from outlast.core.text import safe
-from outlast.supervisor.chronicle.feed import Feed
+from outlast.supervisor.chronicle.feed import JsonFeed
 from outlast.supervisor.chronicle.feed_events import FeedEvent, FeedWaits, place_in
 from outlast.supervisor.chronicle.sentences import Reader, spent_words
 from outlast.supervisor.launch import background, launch as supervisor_launch
@@ -64,7 +64,7 @@ class Chronicle:
     """
 
     def __init__(
-        self, person: Person, feed: Feed | None, *, has_agent: bool = False, timing: Timing | None = None
+        self, person: Person, feed: JsonFeed | None, *, has_agent: bool = False, timing: Timing | None = None
     ) -> None:
         timing = timing or Timing.current()
         self._timing, self._person, self._feed = timing, person, feed

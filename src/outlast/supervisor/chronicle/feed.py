@@ -72,7 +72,7 @@ def _opened(where: str) -> int:
         raise UsageError(f"--json-lines {where!r:.80}: {error.strerror}", hint=_HINT) from error
 
 
-class Feed:
+class JsonFeed:
     """One place for JSON lines. `put` queues a line, `push` writes as many as are taken now; both return at once.
 
     Used by one thread. Where the reader does not read, the oldest lines are dropped, and a line says how many.

@@ -57,7 +57,7 @@ class FeedBeat(FeedEvent, frozen=True, kw_only=True, tag="beat"):
     beat: int
     step: str
     calls: tuple[str, ...]
-    said: str
+    text: str
     exit_code: int | None
     beat_tokens: int
     tokens: int

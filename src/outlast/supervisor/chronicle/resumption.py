@@ -18,6 +18,7 @@ from outlast.supervisor.guardian import lock
 
 NAMED_MAX = 3
 _LOCAL = "give_up"
+_DEATHS: dict[ev.Cause, str] = {"host": "the machine went down", "crash": "killed without warning"}
 
 
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +29,9 @@ class Resumption(msgspec.Struct, frozen=True, kw_only=True):
     open_before: tuple[FeedCall, ...] = ()
     files: str = ""
     found_save: str = ""
+    death: str = (
+        ""  # of an attempt that recorded no end, in place of evidence that names its process and host
+    )
 
 
 def of(
@@ -47,6 +51,7 @@ def of(
         ),
         files={"rewind": "rewound"}.get(run.terms.files, "kept") if run.files is not None else "",
         found_save=saved[-1] if saved else "",
+        death=_DEATHS.get(lost.cause, "") if lost is not None and evidence == lost.evidence else "",
     )
 
 
@@ -73,29 +78,28 @@ def _decoded(data: msgspec.Raw) -> object:
         return None
 
 
-def lines(event: FeedStarted | FeedResumed) -> list[str]:
-    """The same for a person: none of a first attempt."""
+def words(event: FeedStarted | FeedResumed, known: Resumption) -> str:
+    """The same for a person, in one line; empty for a first attempt."""
     if isinstance(event, FeedStarted):
-        return []
+        return ""
     session = f" in session {event.session[:8]} of {event.agent}" if event.session else ""
-    why = f"; attempt {event.attempt - 1} ended: {evidence_words(event.evidence)}" if event.evidence else ""
-    found = [f"resumes {event.task}: attempt {event.attempt}, beat {event.beat}{session}{why}"]
+    cut_off = {each.id for each in event.cut_off}
+    in_doubt = [each for each in event.in_doubt if each.id not in cut_off]
     parts = [
+        f"resumes {event.task}: attempt {event.attempt}, beat {event.beat}{session}",
         *([f"cut off: {_named(event.cut_off)}"] if event.cut_off else []),
-        *([f"in doubt: {_named(event.in_doubt)}"] if event.in_doubt else []),
+        *([f"in doubt: {_named(in_doubt)}"] if in_doubt else []),
         *([_files(event)] if event.files else []),
+        *([f"before: {why}"] if (why := known.death or evidence_words(event.evidence)) else []),
     ]
-    return [*found, "; ".join(parts)] if parts else found
+    return "; ".join(parts)
 
 
 def _files(event: FeedResumed) -> str:
     if event.files == "rewound":
-        return "files put back to the last beat" + (
-            f", as they were found in save {event.found_save[:12]}" if event.found_save else ""
-        )
-    return (
-        f"files kept; what changed is in save {event.found_save[:12]}" if event.found_save else "files kept"
-    )
+        found = f", as found in save {event.found_save[:12]}" if event.found_save else ""
+        return f"files put back to the last beat{found}"
+    return f"files kept, changes in save {event.found_save[:12]}" if event.found_save else "files kept"
 
 
 def _named(calls: Sequence[FeedCall]) -> str:

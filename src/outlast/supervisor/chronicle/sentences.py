@@ -31,7 +31,7 @@ class BeatResult(msgspec.Struct, frozen=True):
     """What a beat did, as its end records it: an agent's calls and words, or a script's steps."""
 
     calls: tuple[str, ...] = ()
-    said: str = ""
+    text: str = ""
     steps: tuple[str, ...] = ()
     exit_code: int | None = None
 
@@ -47,10 +47,10 @@ class BeatResult(msgspec.Struct, frozen=True):
                     steps=tuple(word for each in steps for word in each.steps), exit_code=steps[-1].exit_code
                 )
             case dict(named):
-                calls, said, ended = named.get("calls"), named.get("said"), named.get("exit_code")
+                calls, text, ended = named.get("calls"), named.get("said"), named.get("exit_code")
                 return cls(
                     calls=tuple(str(call) for call in calls) if isinstance(calls, list) else (),
-                    said=said if isinstance(said, str) else "",
+                    text=text if isinstance(text, str) else "",
                     exit_code=ended if isinstance(ended, int) else None,
                 )
             case _:
@@ -62,7 +62,7 @@ class BeatResult(msgspec.Struct, frozen=True):
         if acts:
             more = len(acts) - CALLS_NAMED_MAX
             return "; ".join([*acts[:CALLS_NAMED_MAX], *([f"{more} more"] if more > 0 else [])])
-        return f"said: {short(mask(self.said)[0].strip(), SAID_CHARS)}" if self.said.strip() else ""
+        return f"said: {short(mask(self.text)[0].strip(), SAID_CHARS)}" if self.text.strip() else ""
 
 
 def _step(name: str, code: int) -> str:
@@ -165,7 +165,7 @@ class Reader:
     def _beat(self, event: ev.BeatDone, state: RunState, place: dict[str, Any]) -> FeedBeat:
         result, budget, spent = self._result(event.result), state.budget, event.spent or Usage()
         return FeedBeat(
-            beat=event.beat, step=event.step, calls=result.steps or result.calls, said=result.said,
+            beat=event.beat, step=event.step, calls=result.steps or result.calls, text=result.text,
             exit_code=result.exit_code, beat_tokens=spent.tokens, tokens=state.spent.tokens,
             tokens_max=budget.tokens if budget is not None else None, cost_microusd=state.spent.cost_microusd,
             cost_microusd_max=budget.cost_microusd if budget is not None else None,

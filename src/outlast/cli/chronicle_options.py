@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from outlast.cli.terminal import messages
 
 if TYPE_CHECKING:
-    from outlast.supervisor.chronicle.telling import Telling
+    from outlast.supervisor.chronicle.options import ChronicleOptions
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -20,16 +20,16 @@ def add(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def telling(arguments: argparse.Namespace) -> "Telling":
+def read(arguments: argparse.Namespace) -> "ChronicleOptions":
     """What these options say. Raises UsageError for a place that cannot take JSON lines."""
     from outlast.supervisor.chronicle import feed
-    from outlast.supervisor.chronicle.telling import Telling
+    from outlast.supervisor.chronicle.options import ChronicleOptions
 
     where = arguments.json_lines
     if where is not None:
         messages.refuse_blank(arguments, "--json-lines")
         feed.refuse_unusable(where)
-    return Telling(quiet=arguments.quiet, json_lines=where or "")
+    return ChronicleOptions(quiet=arguments.quiet, json_lines=where or "")
 
 
 def passed_fds(arguments: argparse.Namespace) -> tuple[int, ...]:

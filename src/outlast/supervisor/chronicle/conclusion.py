@@ -58,15 +58,15 @@ def _next(state: RunState, found: standing.Standing) -> str:
     return found.next.replace(state.run, task, 1)
 
 
-def lines(ended: FeedEnded, state: RunState, *, names_next: bool) -> list[str]:
-    """The same for the person. `names_next`: what they were told has no command yet."""
+def words(ended: FeedEnded, state: RunState, *, names_next: bool) -> str:
+    """The same for the person, in one line. `names_next`: the sentence before it has no command yet."""
     live = budgets.Live(ended.at)
     parts = [count_of(ended.attempt, "attempt"), count_of(ended.beats, "beat"), _time(ended.time_ms)]
     parts += [spent] if (spent := spent_words(state, live)) else []
     parts += [f"{count_of(ended.files_changed, 'file')} changed"] if ended.files_changed else []
     where = f" in {ended.folder} on branch {ended.branch}" if ended.worktree else ""
-    found = [f"{ended.task}: {', '.join(parts)}{where}"]
-    return found + ([f"next: `{ended.next}`"] if names_next and ended.next else [])
+    following = f"; next: `{ended.next}`" if names_next and ended.next else ""
+    return f"{ended.task}: {', '.join(parts)}{where}{following}"
 
 
 def _time(time_ms: int) -> str:
