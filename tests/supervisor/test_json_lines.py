@@ -17,9 +17,9 @@ import pytest
 
 from outlast.core.verdict import EXIT_PERSON
 from outlast.errors import UsageError
-from outlast.supervisor.chronicle import feed, feed_events
-from outlast.supervisor.chronicle.feed import LINE_BYTES_MAX, WAITING_LINES_MAX, JsonFeed
+from outlast.supervisor.chronicle import feed_events, json_lines
 from outlast.supervisor.chronicle.feed_events import FeedBeat, FeedEvent, FeedWarning
+from outlast.supervisor.chronicle.json_lines import LINE_BYTES_MAX, WAITING_LINES_MAX, JsonFeed
 from tests.supervisor.supervised_command import Night, outlast, supervisor_of
 from tests.supervisor.test_beat_lines import said
 from tests.supervisor.test_detach import KEY, OWN
@@ -288,9 +288,9 @@ def test_a_place_that_takes_no_lines_is_refused_in_two_lines_and_nothing_starts(
 def test_a_descriptor_of_our_own_is_never_taken_for_one_that_was_given(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "own", os.O_WRONLY | os.O_CREAT)
     with pytest.raises(UsageError, match="not open for writing"):
-        feed.refuse_unusable(str(fd))
+        json_lines.refuse_unusable(str(fd))
     os.set_inheritable(fd, True)
-    feed.refuse_unusable(str(fd))
+    json_lines.refuse_unusable(str(fd))
     os.close(fd)
 
 

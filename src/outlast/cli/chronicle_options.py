@@ -22,13 +22,13 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def read(arguments: argparse.Namespace) -> "ChronicleOptions":
     """What these options say. Raises UsageError for a place that cannot take JSON lines."""
-    from outlast.supervisor.chronicle import feed
+    from outlast.supervisor.chronicle import json_lines
     from outlast.supervisor.chronicle.options import ChronicleOptions
 
     where = arguments.json_lines
     if where is not None:
         messages.refuse_blank(arguments, "--json-lines")
-        feed.refuse_unusable(where)
+        json_lines.refuse_unusable(where)
     return ChronicleOptions(quiet=arguments.quiet, json_lines=where or "")
 
 

@@ -15,8 +15,8 @@ from outlast.core import events as ev
 from outlast.core.secrets import mask
 from outlast.core.state import RunState
 from outlast.core.text import safe
-from outlast.supervisor.chronicle.feed import JsonFeed
 from outlast.supervisor.chronicle.feed_events import FeedEvent, FeedWaits, place_in
+from outlast.supervisor.chronicle.json_lines import JsonFeed
 from outlast.supervisor.chronicle.sentences import Reader, spent_words
 from outlast.supervisor.launch import background, launch as supervisor_launch
 from outlast.supervisor.output import sanitize

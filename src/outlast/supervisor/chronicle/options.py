@@ -4,7 +4,7 @@ import msgspec
 
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.chronicle.chronicle import Chronicle
-from outlast.supervisor.chronicle.feed import JsonFeed
+from outlast.supervisor.chronicle.json_lines import JsonFeed
 from outlast.supervisor.launch import launch as supervisor_launch
 from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch

@@ -23,7 +23,7 @@ from outlast.supervisor.chronicle.feed_events import (
 )
 
 CALLS_NAMED_MAX = 2
-SAID_CHARS = 80
+TEXT_CHARS = 80
 _LOCAL = "give_up"  # the policy of an agent's local calls
 
 
@@ -62,7 +62,7 @@ class BeatResult(msgspec.Struct, frozen=True):
         if acts:
             more = len(acts) - CALLS_NAMED_MAX
             return "; ".join([*acts[:CALLS_NAMED_MAX], *([f"{more} more"] if more > 0 else [])])
-        return f"said: {short(mask(self.text)[0].strip(), SAID_CHARS)}" if self.text.strip() else ""
+        return f"said: {short(mask(self.text)[0].strip(), TEXT_CHARS)}" if self.text.strip() else ""
 
 
 def _step(name: str, code: int) -> str:
