@@ -16,7 +16,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "ls", "show", "top", "ui", "report", "log", "output", "effects", "budget", "context", "state",
     ),
     "decide": ("resume", "pause", "kill", "cancel", "settle", "open"),
-    "files": ("saves", "save", "diff", "restore", "bisect", "watch"),
+    "files": ("apply", "saves", "save", "diff", "restore", "bisect", "watch"),
     "elsewhere": ("fork", "export", "import", "handoff"),
     "care": ("doctor", "config", "store", "service", "clean", "gc", "completion", "demo", "chaos", "help"),
 }  # fmt: skip

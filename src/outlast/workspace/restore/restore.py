@@ -448,6 +448,12 @@ def _put_index_into(index: Path, reader: ObjectReader, held: saves.SaveContents)
     faults.point("restore.index")
 
 
+def replace_index(index: Path, data: bytes) -> None:
+    """Put another index in place, under git's own lock."""
+    with _locked(index):
+        write_over(os.fsencode(index), data)
+
+
 @contextlib.contextmanager
 def _locked(index: Path) -> Iterator[None]:
     lock = index.with_name("index.lock")
