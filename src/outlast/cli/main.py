@@ -47,7 +47,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.top": ("top",),
     "outlast.cli.commands.service": ("service",),
     "outlast.cli.commands.saves": ("save", "saves", "diff", "restore", "bisect", "watch"),
-    "outlast.cli.commands.result": ("apply",),
+    "outlast.cli.commands.result": ("apply", "undo"),
     "outlast.cli.commands.transfer": ("fork", "export", "import"),
     "outlast.cli.commands.clean": ("clean",),
     "outlast.cli.commands.store": ("store",),

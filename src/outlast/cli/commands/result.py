@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from outlast.acts import apply as act_apply
+from outlast.acts import apply as act_apply, undo as act_undo
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import safe, say
@@ -24,6 +24,7 @@ _LETTERS = {"added": "A", "changed": "M", "deleted": "D"}
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the commands."""
     _add_apply(commands)
+    _add_undo(commands)
 
 
 def _add_apply(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -108,3 +109,52 @@ def _say(done: Applied) -> None:
             messages.tell(f"  … and {len(done.files) - LISTED_MAX:,} more; --json lists all")
 
 
+
+
+# -- undo --------------------------------------------------------------------------------------------------------------
+
+
+def _add_undo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "undo", help="go back before the last turn of a run in this folder",
+        description="Bring back files, index, HEAD and branch as they were before the last turn (beat) of a run in this folder, or\n"
+        "before the run. Each call goes one turn further back. What is there is saved first; --undo takes the last undo back.\n"
+        "The journal of the run stays as it is. Refused while a run is at work there.",
+        epilog="example: outlast undo --dry-run\n         outlast undo\n         outlast undo --undo",
+    )  # fmt: skip
+    command.add_argument(
+        "run", metavar="RUN", nargs="?", help="this run, in its own folder (default: the newest run of the folder you are in)"
+    )
+    how = command.add_mutually_exclusive_group()
+    how.add_argument("--turn", action="store_true", help="back before its last turn (default)")
+    how.add_argument("--run", dest="whole", action="store_true", help="back before it began")
+    how.add_argument("--undo", action="store_true", help="bring back what the last undo took away")
+    command.add_argument("--force", action="store_true", help="also move a branch back that has new commits")
+    command.add_argument("--dry-run", "-n", action="store_true", help="only print what would change")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(handler=undo)
+
+
+def undo(arguments: argparse.Namespace) -> None:
+    """`outlast undo`"""
+    with opened(arguments) as (store, saves):
+        named = arguments.run is not None
+        run = saves.run_called(scrub(arguments.run)) if named else act_undo.run_here(saves)
+        with working("undoing"):
+            done = act_undo.take(
+                store, saves, run, "run" if arguments.whole else "turn", back=arguments.undo, force=arguments.force,
+                dry_run=arguments.dry_run,
+            )  # fmt: skip
+    if arguments.json:
+        messages.say_json(done)
+        return
+    for path in done.deleted[:LISTED_MAX]:
+        say(f"D  {safe(path)}")
+    for path in done.written[:LISTED_MAX]:
+        say(f"W  {safe(path)}")
+    for sentence in act_undo.sentences(done):
+        messages.tell(sentence)
+    if done.dry_run or done.what == "undo":
+        return
+    again = f"outlast undo {run.run} --undo" if named else "outlast undo --undo"
+    messages.tell(f"`{again}` brings it back; `outlast undo{f' {run.run}' if named else ''}` goes one turn further back")

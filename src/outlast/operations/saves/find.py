@@ -219,14 +219,22 @@ class Saves:
     def began(self, run: Summary) -> Found | None:
         """The save that a run, or a fork of one, began with; None where none is recorded or it is gone."""
         assert self.store is not None, "a run was found in a store"
-        made = self.store.read(run.run, after=0, limit=1, tags=("save_made",)).events
-        if not run.state.workspace or not made or not isinstance(event := made[0].event, ev.SaveMade):
-            return None
-        beats = run.state.fork.beat if run.state.fork is not None else 0
-        if (event.kind, event.beat) != ("beat", beats):
+        first = self._first_save(run) if run.state.workspace else None
+        if first is None:
             return None
         with contextlib.suppress(SaveDamaged):
-            return Found(self.saver_of(run), self._read(self.saver_of(run), event.commit), run, event.beat)
+            return Found(self.saver_of(run), self._read(self.saver_of(run), first.commit), run, first.beat)
+        return None
+
+    def _first_save(self, run: Summary) -> ev.SaveMade | None:
+        """The event of a run's first save; of a fork, whose journal begins with its source's, of the first of its own."""
+        assert self.store is not None, "a run was found in a store"
+        after = 0
+        while page := self.store.read(run.run, after=after, tags=("save_made",)).events:
+            for item in page:
+                if isinstance(item.event, ev.SaveMade) and f"/{run.run}/" in item.event.ref:
+                    return item.event if item.event.kind == "beat" else None
+            after = page[-1].seq
         return None
 
     def of_run(self, run: Summary, text: str) -> Found:
