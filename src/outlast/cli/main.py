@@ -50,6 +50,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.result": ("apply", "undo"),
     "outlast.cli.commands.transfer": ("fork", "export", "import"),
     "outlast.cli.commands.clean": ("clean",),
+    "outlast.cli.commands.forget": ("rm",),
     "outlast.cli.commands.store": ("store",),
     "outlast.cli.commands.maintenance": ("gc", "config", "doctor"),
     "outlast.cli.commands.demo": ("demo",),

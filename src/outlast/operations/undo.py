@@ -11,7 +11,7 @@ import msgspec
 from outlast import decoders, faults
 from outlast.errors import RunRefused, UsageError, WorkspaceMoved
 from outlast.operations.saves import restore as saves_restore
-from outlast.operations.saves.find import Found, Saves
+from outlast.operations.saves.find import HAND, Found, Saves
 from outlast.operations.saves.restore import Restored
 from outlast.store import durable
 from outlast.store.protocol import Summary
@@ -28,7 +28,8 @@ What = Literal["turn", "run"]
 class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     """One undo: of which run, to which save and beat, and the save of what it took away.
 
-    `after` is the newest save from before it; `head` is HEAD as the undo left it; `seq` the run's last event then.
+    `after` is the newest save from before it of the run `saved_as`; `head` is HEAD as the undo left it; `seq` the run's last
+    event then.
     """
 
     run: str
@@ -37,6 +38,7 @@ class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     beat: int
     to: str
     state: Literal["undoing", "undone", "bringing back"]
+    saved_as: str
     after: str = ""
     before: str = ""
     head: repo.Head = repo.Head()
@@ -88,9 +90,11 @@ def undo(saves: Saves, run: Summary, what: What, *, force: bool, dry_run: bool) 
     foreseen = _restored(saves, target.found, options, f"outlast undo {run.run}")
     if dry_run:
         return _said(run, what, target.beat, foreseen)
+    owner = saves.owner(saver.folder)
+    saved_as = owner.run if owner is not None else HAND
     step = UndoStep(
         run=run.run, what=what, seq=run.state.seq, beat=target.beat, to=target.found.held.commit, state="undoing",
-        after=_newest(saver, run),
+        saved_as=saved_as, after=_newest(saver, saved_as),
     )  # fmt: skip
     _note(saver, [*steps, step])
     faults.point("undo.noted")
@@ -107,7 +111,7 @@ def bring_back(saves: Saves, run: Summary, *, force: bool, dry_run: bool) -> Und
             hint=f"`outlast saves {run.run}` lists its saves; `outlast restore SAVE` brings one back",
         )
     last = steps[-1]
-    before = last.before or _anchor(saver, run, last.after)
+    before = last.before or _anchor(saver, last)
     if not before:  # it was cut off before it saved anything, so nothing was touched
         _note(saver, steps[:-1])
         raise UsageError(f"nothing is undone in {saver.folder}: the undo was cut off before it began")
@@ -142,7 +146,7 @@ def _finish(saves: Saves, run: Summary, saver: Saver, steps: list[UndoStep]) -> 
 def _carry_out(saves: Saves, run: Summary, saver: Saver, steps: list[UndoStep], *, force: bool) -> Undone:
     step = steps[-1]
     held = workspace_saves.read(saver.reader(), step.to, saver.repo().algo)
-    cut_off = _anchor(saver, run, step.after)
+    cut_off = _anchor(saver, step)
     done = _restored(saves, Found(saver, held, run, step.beat), Options(force=force), f"outlast undo {run.run}")
     faults.point("undo.restored")
     before = cut_off or done.before or ""
@@ -205,19 +209,19 @@ def _before_run(saves: Saves, run: Summary) -> _Target:
     return _Target(began, began.beat or 0)
 
 
-def _newest(saver: Saver, run: Summary) -> str:
-    held = workspace_saves.newest(saver.repo(), saver.reader(), run.run)
+def _newest(saver: Saver, saved_as: str) -> str:
+    held = workspace_saves.newest(saver.repo(), saver.reader(), saved_as)
     return held.commit if held is not None else ""
 
 
-def _anchor(saver: Saver, run: Summary, after: str) -> str:
-    """The first save after another one: what a restore saved before it touched anything."""
+def _anchor(saver: Saver, step: UndoStep) -> str:
+    """The first save since a step began: what its restore saved before it touched anything. Empty if it did not come so far."""
     found = ""
-    for held in workspace_saves.chain(saver.repo(), saver.reader(), run.run):
-        if held.commit == after:
+    for held in workspace_saves.chain(saver.repo(), saver.reader(), step.saved_as):
+        if held.commit == step.after:
             return found
         found = held.commit
-    return "" if after else found
+    return "" if step.after else found
 
 
 # -- the note ----------------------------------------------------------------------------------------------------------
