@@ -41,7 +41,10 @@ class ApplyPlan:
         done, _ = take(self.store, self.saves, self.run, self.wish)
         refuse(done)
         return ActOutcome(
-            says=" ".join(sentences(done)), link=self.run.run, changed=done.how != "nothing", folder=done.folder
+            says=" ".join(sentences(done)),
+            link=self.run.run,
+            changed=done.how != "nothing",
+            folder=done.folder,
         )
 
 
@@ -86,7 +89,9 @@ def refuse(done: Applied) -> None:
 
 def _named(names: list[str]) -> str:
     more = len(names) - NAMED_MAX
-    return ", ".join(short(name, 120) for name in names[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(short(name, 120) for name in names[:NAMED_MAX]) + (
+        f" and {more:,} more" if more > 0 else ""
+    )
 
 
 def sentences(done: Applied) -> Iterator[str]:

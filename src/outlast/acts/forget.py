@@ -69,7 +69,8 @@ def _refuse(store: Store, run: Summary, *, force: bool) -> None:
     left = next(iter(reap.search(run.run)), None)
     if left is not None:
         raise RunRefused(
-            f"pid {left.pid}, which {called(run)} started, is still there", hint=f"stop it: `outlast kill {run.run}`"
+            f"pid {left.pid}, which {called(run)} started, is still there",
+            hint=f"stop it: `outlast kill {run.run}`",
         )
     if force:
         return

@@ -81,7 +81,8 @@ def undo(saves: Saves, run: Summary, what: What, *, force: bool, dry_run: bool) 
     last = steps[-1] if steps else None
     if last is not None and last.state == "bringing back":
         raise RunRefused(
-            f"`outlast undo --undo` was cut off in {saver.folder}", hint=f"`outlast undo {run.run} --undo` ends it"
+            f"`outlast undo --undo` was cut off in {saver.folder}",
+            hint=f"`outlast undo {run.run} --undo` ends it",
         )
     if last is not None and last.state == "undoing" and not dry_run:
         return _finish(saves, run, saver, steps)
@@ -121,7 +122,9 @@ def bring_back(saves: Saves, run: Summary, *, force: bool, dry_run: bool) -> Und
     found = Found(saver, held, run, held.meta.beat)
     options = Options(force=forced, dry_run=dry_run, with_secrets=last.secrets)
     if not dry_run:
-        _restored(saves, found, msgspec.structs.replace(options, dry_run=True), f"outlast undo {run.run} --undo")
+        _restored(
+            saves, found, msgspec.structs.replace(options, dry_run=True), f"outlast undo {run.run} --undo"
+        )
         _note(saver, [*steps[:-1], msgspec.structs.replace(last, before=before, state="bringing back")])
         faults.point("undo.noted")
     done = _restored(saves, found, options, f"outlast undo {run.run} --undo")
@@ -147,7 +150,9 @@ def _carry_out(saves: Saves, run: Summary, saver: Saver, steps: list[UndoStep], 
     step = steps[-1]
     held = workspace_saves.read(saver.reader(), step.to, saver.repo().algo)
     cut_off = _anchor(saver, step)
-    done = _restored(saves, Found(saver, held, run, step.beat), Options(force=force), f"outlast undo {run.run}")
+    done = _restored(
+        saves, Found(saver, held, run, step.beat), Options(force=force), f"outlast undo {run.run}"
+    )
     faults.point("undo.restored")
     before = cut_off or done.before or ""
     new = msgspec.structs.replace(

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from outlast import decoders
+from outlast.store import durable
 from outlast.workspace import repo
 from outlast.workspace.git import layout
 from outlast.workspace.types import text
@@ -37,7 +38,7 @@ class WorktreePlace(msgspec.Struct, frozen=True):
 def read_marker(git_dir: Path) -> Marker | None:
     """The marker of a worktree that outlast made; None if outlast did not make it, or the marker cannot be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return decoders.decode((git_dir / MARKER).read_bytes(), Marker)
+        return decoders.decode(durable.read_plain(git_dir / MARKER), Marker)
     return None
 
 

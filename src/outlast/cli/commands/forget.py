@@ -22,9 +22,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog="example: outlast rm 1411 --dry-run\n         outlast rm 1411 --yes",
     )  # fmt: skip
     store_option.add_run(command)
-    command.add_argument("--yes", "-y", action="store_true", help="do not ask; without a terminal it is needed")
     command.add_argument(
-        "--force", action="store_true", help="also with effects in doubt, or work in its worktree that nobody committed"
+        "--yes", "-y", action="store_true", help="do not ask; without a terminal it is needed"
+    )
+    command.add_argument(
+        "--force",
+        action="store_true",
+        help="also with effects in doubt, or work in its worktree that nobody committed",
     )
     command.add_argument("--dry-run", "-n", action="store_true", help="only print what would go")
     command.add_argument("--json", action="store_true", help="print JSON")

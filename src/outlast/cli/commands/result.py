@@ -39,7 +39,11 @@ def _add_apply(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     how = command.add_mutually_exclusive_group()
     how.add_argument("--merge", action="store_true", help="merge it into the branch you are on (default)")
     how.add_argument(
-        "--patch", nargs="?", const="-", metavar="FILE", help="write it as a patch to a new FILE, else to stdout"
+        "--patch",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="write it as a patch to a new FILE, else to stdout",
     )
     how.add_argument("--branch", metavar="NAME", help="put it on a new branch; your files stay as they are")
     command.add_argument("--dry-run", "-n", action="store_true", help="only print what would change")
@@ -109,8 +113,6 @@ def _say(done: Applied) -> None:
             messages.tell(f"  … and {len(done.files) - LISTED_MAX:,} more; --json lists all")
 
 
-
-
 # -- undo --------------------------------------------------------------------------------------------------------------
 
 
@@ -123,7 +125,10 @@ def _add_undo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         epilog="example: outlast undo --dry-run\n         outlast undo\n         outlast undo --undo",
     )  # fmt: skip
     command.add_argument(
-        "run", metavar="RUN", nargs="?", help="this run, in its own folder (default: the newest run of the folder you are in)"
+        "run",
+        metavar="RUN",
+        nargs="?",
+        help="this run, in its own folder (default: the newest run of the folder you are in)",
     )
     how = command.add_mutually_exclusive_group()
     how.add_argument("--turn", action="store_true", help="back before its last turn (default)")
@@ -157,4 +162,6 @@ def undo(arguments: argparse.Namespace) -> None:
     if done.dry_run or done.what == "undo":
         return
     again = f"outlast undo {run.run} --undo" if named else "outlast undo --undo"
-    messages.tell(f"`{again}` brings it back; `outlast undo{f' {run.run}' if named else ''}` goes one turn further back")
+    messages.tell(
+        f"`{again}` brings it back; `outlast undo{f' {run.run}' if named else ''}` goes one turn further back"
+    )

@@ -92,7 +92,9 @@ def _add_diff(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "other", metavar="SAVE", nargs="?", help="compare with this save (default: the files as they are now)"
     )
     command.add_argument(
-        "--whole", action="store_true", help="with RUN: all that the run changed since it began, commits included"
+        "--whole",
+        action="store_true",
+        help="with RUN: all that the run changed since it began, commits included",
     )
     how = command.add_mutually_exclusive_group()
     how.add_argument("--stat", action="store_true", help="print only how much each file changed")

@@ -14,7 +14,7 @@ from outlast.errors import SaveFailed, UsageError, WorkspaceRefused
 from outlast.store import durable
 from outlast.workspace import repo
 from outlast.workspace.git import command, refs
-from outlast.workspace.worktree_marker import MARKER, Marker, read_marker
+from outlast.workspace.worktree_marker import MARKER, Marker as Marker, read_marker as read_marker
 
 _ELSEWHERE = "take another folder: --worktree=DIR"
 

@@ -85,9 +85,7 @@ def planned(room: Room, files: result_tree.RunFiles, whole: str, message: str) -
         return MergePlan(how="merge", onto=head.oid, conflicts=conflicts)
     staged, there = both[0].oid, both[-1].oid
     how, commit = _way(room, head.oid, files.head, staged, message)
-    plan = MergePlan(
-        how=how, onto=head.oid, commit=commit, theirs=files.head, index_tree=staged, files=there
-    )
+    plan = MergePlan(how=how, onto=head.oid, commit=commit, theirs=files.head, index_tree=staged, files=there)
     return _looked_at(room, plan)
 
 
@@ -117,7 +115,9 @@ def _refuse_strangers(room: Room, head: repo.Head, files: result_tree.RunFiles) 
 
 def _merged(room: Room, ours: str, theirs: str) -> _Tree:
     """git's own merge of two commits, as a tree."""
-    running = room.running("merge-tree", "--write-tree", "-z", "--messages", ours, theirs, ok=(0, 1, _FATAL, _UNKNOWN_OPTION))
+    running = room.running(
+        "merge-tree", "--write-tree", "-z", "--messages", ours, theirs, ok=(0, 1, _FATAL, _UNKNOWN_OPTION)
+    )
     output = running.result()
     if running.exit_code in (_FATAL, _UNKNOWN_OPTION):
         said = running.messages.decode(errors="replace").strip().splitlines() or ["no message"]

@@ -76,7 +76,9 @@ def forget(saver: Saver) -> None:
     durable.sync_folder(saver.private)
 
 
-def carry_out(saver: Saver, room: Room, plan: MergePlan, note: ResultNote, message: str, turn_fd: int) -> None:
+def carry_out(
+    saver: Saver, room: Room, plan: MergePlan, note: ResultNote, message: str, turn_fd: int
+) -> None:
     """Make the worktree, HEAD and index what a plan says. `note.before` is the save of what is there.
 
     Raises SaveFailed where git cannot write the files; then `take_back` brings back what was there.
@@ -94,7 +96,14 @@ def carry_out(saver: Saver, room: Room, plan: MergePlan, note: ResultNote, messa
         faults.point("apply.files")
         if plan.commit != plan.onto:
             write_over(os.fsencode(place.git_dir / "ORIG_HEAD"), f"{plan.onto}\n".encode())
-            words = ["update-ref", "-m", f"outlast apply: {message.splitlines()[0]}", "HEAD", plan.commit, plan.onto]
+            words = [
+                "update-ref",
+                "-m",
+                f"outlast apply: {message.splitlines()[0]}",
+                "HEAD",
+                plan.commit,
+                plan.onto,
+            ]
             command.run(words, git_dir=place.git_dir)
         faults.point("apply.head")
         restore.replace_index(place.index, index.read_bytes())
@@ -141,7 +150,9 @@ def put_branch(room: Room, place: repo.Repo, name: str, commit: str) -> bool:
     """A new branch with the result; False if it is there already. Raises WorkspaceRefused if it has something else."""
     if refuse_other(place, name, commit):
         return False
-    known = [head for head in refs.list_refs(place.common_dir, "refs/heads/").values() if room.reader().has(head)]
+    known = [
+        head for head in refs.list_refs(place.common_dir, "refs/heads/").values() if room.reader().has(head)
+    ]
     give_objects(room, place, commit, known)
     faults.point("apply.objects")
     refs.write_ref(place.common_dir, f"refs/heads/{name}", commit, old=None)

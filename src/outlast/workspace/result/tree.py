@@ -76,7 +76,9 @@ def _put(path: bytes, entry: Entry, room: Room) -> None:
     if entry.mode == LINK:
         os.symlink(data, path)
         return
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700 if entry.mode & 0o100 else 0o600)
+    fd = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700 if entry.mode & 0o100 else 0o600
+    )
     with open(fd, "wb") as file:
         file.write(data)
 
