@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from outlast import decoders, faults
+from outlast.core.statuses import CLOSED
 from outlast.errors import RunRefused, UsageError, WorkspaceMoved
 from outlast.operations.saves import restore as saves_restore
 from outlast.operations.saves.find import HAND, Found, Saves
@@ -187,7 +188,8 @@ def _before_turn(saves: Saves, run: Summary, last: UndoStep | None) -> _Target:
     """
     began = saves.began(run)
     first = began.beat or 0 if began is not None else -1
-    reached = last.beat if last is not None else run.state.beats + (run.state.open_beat is not None)
+    turns = run.state.beats + (run.state.status not in CLOSED)  # of a run that is not over, one may be in flight
+    reached = last.beat if last is not None else turns
     beats = [beat for beat, _ in saves.saves_of_beats(run) if first < beat < reached]
     saver = saves.saver_of(run)
     now = saver.peek().tree, repo.head(saver.repo()).oid

@@ -76,10 +76,10 @@ def apply(arguments: argparse.Namespace) -> int:
         messages.say_bytes(patch)
     else:
         _say(done)
-    for sentence in act_apply.sentences(done):
-        messages.tell(sentence)
     if not done.dry_run:
         act_apply.refuse(done)
+    for sentence in act_apply.sentences(done):
+        messages.tell(sentence)
     if done.before is not None:
         force = "" if done.commit == done.onto else " --force"
         name = done.before[:SHORT_CHARS]
