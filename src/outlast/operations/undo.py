@@ -188,7 +188,9 @@ def _before_turn(saves: Saves, run: Summary, last: UndoStep | None) -> _Target:
     """
     began = saves.began(run)
     first = began.beat or 0 if began is not None else -1
-    turns = run.state.beats + (run.state.status not in CLOSED)  # of a run that is not over, one may be in flight
+    turns = run.state.beats + (
+        run.state.status not in CLOSED
+    )  # of a run that is not over, one may be in flight
     reached = last.beat if last is not None else turns
     beats = [beat for beat, _ in saves.saves_of_beats(run) if first < beat < reached]
     saver = saves.saver_of(run)
