@@ -1,7 +1,6 @@
 """Going back before the last turn of a run in its folder, and taking that back. Both are restores of saves.
 
-A note in the private folder lists what was undone, the newest last. It is written before the first file is touched: killed at
-any instant, the same command ends what was begun."""
+A note lists what was undone. It is written before the first file is touched: killed, the same command ends what was begun."""
 
 import contextlib
 from typing import Literal, NamedTuple
@@ -91,7 +90,7 @@ def undo(saves: Saves, run: Summary, what: What, *, force: bool, dry_run: bool) 
     options = Options(force=force, dry_run=True)
     foreseen = _restored(saves, target.found, options, f"outlast undo {run.run}")
     if dry_run:
-        return _said(run, what, target.beat, foreseen)
+        return _outcome(run, what, target.beat, foreseen)
     owner = saves.owner(saver.folder)
     saved_as = owner.run if owner is not None else HAND
     step = UndoStep(
@@ -133,7 +132,7 @@ def bring_back(saves: Saves, run: Summary, *, force: bool, dry_run: bool) -> Und
         faults.point("undo.restored")
         _note(saver, steps[:-1])
     goes_on = last.state == "bringing back"
-    return msgspec.structs.replace(_said(run, "undo", None, done), goes_on=goes_on)
+    return msgspec.structs.replace(_outcome(run, "undo", None, done), goes_on=goes_on)
 
 
 def _at_rest(saves: Saves, run: Summary) -> Saver:
@@ -160,7 +159,7 @@ def _carry_out(saves: Saves, run: Summary, saver: Saver, steps: list[UndoStep], 
         step, state="undone", before=before, head=repo.head(saver.repo()), secrets=bool(done.apart)
     )
     _note(saver, [*steps[:-1], new])
-    return _said(run, step.what, step.beat, msgspec.structs.replace(done, before=before))
+    return _outcome(run, step.what, step.beat, msgspec.structs.replace(done, before=before))
 
 
 def _restored(saves: Saves, found: Found, options: Options, typed: str) -> Restored:
@@ -171,7 +170,7 @@ def _restored(saves: Saves, found: Found, options: Options, typed: str) -> Resto
         raise
 
 
-def _said(run: Summary, what: What | Literal["undo"], beat: int | None, done: Restored) -> Undone:
+def _outcome(run: Summary, what: What | Literal["undo"], beat: int | None, done: Restored) -> Undone:
     return Undone(
         run=run.run, task=run.task, what=what, beat=beat, save=done.save, folder=done.folder, written=done.written,
         deleted=done.deleted, branch=done.branch, before=done.before, dry_run=done.dry_run,

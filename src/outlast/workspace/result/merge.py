@@ -120,13 +120,13 @@ def _merged(room: Room, ours: str, theirs: str) -> _Tree:
     )
     output = running.result()
     if running.exit_code in (_FATAL, _UNKNOWN_OPTION):
-        said = running.messages.decode(errors="replace").strip().splitlines() or ["no message"]
-        if running.exit_code == _UNKNOWN_OPTION or "usage" in said[0]:
+        lines = running.messages.decode(errors="replace").strip().splitlines() or ["no message"]
+        if running.exit_code == _UNKNOWN_OPTION or "usage" in lines[0]:
             raise WorkspaceRefused(
                 "this git cannot merge without files, which takes version 2.38",
                 hint="install a newer git, or take the result to a branch: `--branch NAME`",
             )
-        raise SaveFailed(f"git cannot merge the result: {said[-1]}", hint="see `git status`")
+        raise SaveFailed(f"git cannot merge the result: {lines[-1]}", hint="see `git status`")
     oid, _, rest = output.partition(b"\0")
     if running.exit_code == 0:
         return _Tree(oid.decode(), ())
@@ -135,10 +135,10 @@ def _merged(room: Room, ours: str, theirs: str) -> _Tree:
 
 def _conflicts(output: bytes) -> Iterable[MergeConflict]:
     """The conflicts of a merge: each unmerged file, with what git says of it."""
-    listed, _, said = output.partition(b"\0\0")
+    listed, _, messages = output.partition(b"\0\0")
     paths = dict.fromkeys(line.split(b"\t", 1)[1] for line in listed.split(b"\0") if b"\t" in line)
     why: dict[bytes, list[str]] = {}
-    fields = iter(said.split(b"\0"))
+    fields = iter(messages.split(b"\0"))
     for count in fields:
         if not count.strip().isdigit():
             continue
