@@ -90,9 +90,9 @@ def carry_out(
     faults.point("apply.objects")
     durable.write_durably(saver.private / _NOTE, msgspec.json.encode(note))
     faults.point("apply.noted")
-    with saver.lock():
+    with saver.lock(), _index_lock(saver, place):
         index = own_index(room)
-        _write_files(saver, room, plan, index, turn_fd)
+        _write_files(room, plan, index, turn_fd)
         faults.point("apply.files")
         if plan.commit != plan.onto:
             write_over(os.fsencode(place.git_dir / "ORIG_HEAD"), f"{plan.onto}\n".encode())
@@ -106,7 +106,7 @@ def carry_out(
             ]
             command.run(words, git_dir=place.git_dir)
         faults.point("apply.head")
-        restore.replace_index(place.index, index.read_bytes())
+        write_over(os.fsencode(place.index), index.read_bytes())
         faults.point("apply.index")
         if plan.how == "merge-ready":
             _leave_ready(place, plan, message)
@@ -119,7 +119,19 @@ def give_objects(room: Room, place: repo.Repo, tip: str, known: list[str]) -> No
     give(room.git_dir, place.common_dir, [tip, *(f"^{each}" for each in known if each)])
 
 
-def _write_files(saver: Saver, room: Room, plan: MergePlan, index: Path, turn_fd: int) -> None:
+@contextlib.contextmanager
+def _index_lock(saver: Saver, place: repo.Repo) -> Iterator[None]:
+    """Nobody stages anything meanwhile. If a git has the lock, nothing was begun."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(restore.index_lock(place.index))
+        except WorkspaceRefused:
+            forget(saver)
+            raise
+        yield
+
+
+def _write_files(room: Room, plan: MergePlan, index: Path, turn_fd: int) -> None:
     """git writes the files, as it does in a merge: it converts them by the user's filters, and looks at all before it writes one."""
     place = room.place
     room.git("update-index", "-q", "--refresh", index=index, ok=(0, 1))
