@@ -64,6 +64,17 @@ POINTS: dict[str, str] = {
     "restore.revived": "a repository that was gone has its objects and settings again, but no HEAD",
     "restore.head": "HEAD is back, the index is not",
     "restore.index": "the index is back, the restore is not verified",
+    "apply.saved": "what is in the folder is saved, nothing of a run's result is in its repository",
+    "apply.objects": "the objects of a run's result are in the repository, nothing names them",
+    "apply.noted": "a note says that a result is being taken over, no file is changed",
+    "apply.files": "the files of a result are in the folder, HEAD and index are as before",
+    "apply.head": "HEAD names the result, the index is as before",
+    "apply.index": "files, HEAD and index have the result, the note is still there",
+    "undo.noted": "a note says that an undo is under way, no file is changed",
+    "undo.restored": "an undo, or its undo, has brought the files back, the note does not say so yet",
+    "rm.before_ref": "a run is claimed that a person wants forgotten, a ref to saves of it is about to be deleted",
+    "rm.before_folder": "no ref leads to the saves of a run any more, its logs are still there",
+    "rm.before_forget": "saves and logs of a run are gone, its journal is still there",
     "migrate.before_commit": "a migration is in its transaction",
 }
 

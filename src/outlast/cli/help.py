@@ -16,9 +16,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "ls", "show", "top", "ui", "report", "log", "output", "effects", "budget", "context", "state",
     ),
     "decide": ("resume", "pause", "kill", "cancel", "settle", "open"),
-    "files": ("saves", "save", "diff", "restore", "bisect", "watch"),
+    "files": ("apply", "undo", "saves", "save", "diff", "restore", "bisect", "watch"),
     "elsewhere": ("fork", "export", "import", "handoff"),
-    "care": ("doctor", "config", "store", "service", "clean", "gc", "completion", "demo", "chaos", "help"),
+    "care": ("doctor", "config", "store", "service", "clean", "rm", "gc", "completion", "demo", "chaos", "help"),
 }  # fmt: skip
 
 ABOUT = "outlast runs agents that can be killed and go on where they stopped."
@@ -37,8 +37,8 @@ exit codes:  0 fine, 1 failed, 2 refused and nothing changed, 3 needs a person,
 OTHER_WORDS: dict[str, tuple[str, ...]] = {
     "abort": ("cancel",), "add": ("install",), "approve": ("settle",), "attach": ("open",), "continue": ("resume",),
     "delete": ("remove",), "disable": ("remove",), "enable": ("install",), "history": ("log",), "install": ("service install",),
-    "list": ("ls",), "ps": ("ls",), "rm": ("remove",), "start": ("run", "install"), "status": ("show",),
-    "stop": ("kill", "remove"), "undo": ("restore",), "uninstall": ("remove", "service remove"),
+    "list": ("ls",), "ps": ("ls",), "start": ("run", "install"), "status": ("show",),
+    "stop": ("kill", "remove"), "uninstall": ("remove", "service remove"),
 }  # fmt: skip
 
 _LAID_OUT = re.compile(r"\s|example:|exit codes|probe:")  # lines that are laid out already

@@ -30,6 +30,8 @@ from outlast.inspect.inbox import PendingRequest
 from outlast.inspect.standing import Standing
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import standing as control_standing
+from outlast.workspace import worktree_marker
+from outlast.workspace.worktree_marker import WorktreePlace
 
 Kind = Literal["needs you", "stopped", "running", "done"]
 KINDS: tuple[Kind, ...] = ("needs you", "stopped", "running", "done")
@@ -63,6 +65,7 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     needs: Need | None = None
     pending: tuple[PendingRequest, ...] = ()
     asks: str = ""
+    worktree: WorktreePlace | None = None
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +134,7 @@ def _row(
         estimated=did.spent.estimated, saves=len(did.saves), last_save=state.last_save or None,
         updated_at=state.updated_at,
         standing=None if summary.problem else stands.word, needs="person" if summary.problem else stands.need,
-        pending=waiting, asks=state.asks,
+        pending=waiting, asks=state.asks, worktree=worktree_marker.place_of(state.workspace),
     )  # fmt: skip
 
 

@@ -27,6 +27,8 @@ from outlast.inspect.inbox import PendingRequest
 from outlast.inspect.runs_inside import RunInside, runs_inside
 from outlast.runs import attempts as runs_attempts, reader
 from outlast.store.protocol import RunFilter, Store, Summary
+from outlast.workspace import worktree_marker
+from outlast.workspace.worktree_marker import WorktreePlace
 
 BLOB_SHOWN_MAX_BYTES = 1 << 20
 LISTED_MAX_BYTES = 16 << 10  # the largest value shown in a list on a page
@@ -192,6 +194,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[PendingRequest, ...] = ()  # filled in by those who have the words for it
     within: str = ""
     inside: tuple[RunInside, ...] = ()
+    worktree: WorktreePlace | None = None
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +220,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None
     asks: str = ""
     pending: tuple[PendingRequest, ...] = ()
+    worktree: WorktreePlace | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,6 +277,7 @@ def listed(store: Store, summary: Summary) -> Listed:
         cause=cause, goal=state.title, beats=state.beats, plan_total=state.plan_total, in_doubt=in_doubt,
         tokens_spent=state.spent.tokens, created_at=state.created_at, updated_at=state.updated_at,
         parked_until=state.parked_until, problem=problem, asks=state.asks,
+        worktree=worktree_marker.place_of(state.workspace),
     )  # fmt: skip
 
 
@@ -302,6 +307,7 @@ def _shown(
         stage=state.stage, parked_until=state.parked_until, created_at=state.created_at, updated_at=state.updated_at,
         asks=state.asks, within=state.within,
         inside=runs_inside(store, state.run, last=bounds.children, statuses=known),
+        worktree=worktree_marker.place_of(state.workspace),
     )  # fmt: skip
 
 

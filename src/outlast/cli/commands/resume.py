@@ -251,7 +251,12 @@ def _count(page: Page, what: str) -> int:
 
 
 def _cells(row: ReportRow) -> list[str]:
-    saved = f"save {row.last_save[:7]}" if row.last_save else ""
+    place = row.worktree
+    parts = [
+        f"save {row.last_save[:7]}" if row.last_save else "",
+        f"branch {place.branch} in {place.folder}" if place else "",
+    ]
+    saved = ", ".join(filter(None, parts))
     did = ", ".join(
         [count_of(row.beats_since, "beat"), *_spent(row.tokens, row.cost_microusd, row.estimated)]
     )

@@ -231,6 +231,8 @@ def _worktree(arguments: argparse.Namespace) -> tuple[Path, str]:
     made = make.make(Path.cwd(), arguments.task, to=to, base=arguments.base)
     for path, why in copy.copy_into(made, patterns).skipped:
         say(f"{path} was not copied into {made.folder}: {why}")
+    if not getattr(arguments, "quiet", False):
+        say(f"works in {made.folder}, on branch {made.branch}")
     return made.folder, found["worktree_setup"]
 
 

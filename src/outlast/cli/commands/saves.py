@@ -20,6 +20,7 @@ from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.cli.terminal.progress import working
+from outlast.core.statuses import CLOSED
 from outlast.core.values import scrub
 from outlast.errors import UsageError, WorkspaceRefused
 from outlast.operations import bisect as operations_bisect, fork as forks, watch as operations_watch
@@ -84,11 +85,16 @@ def _add_diff(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     command = commands.add_parser(
         "diff", help="what changed between two saves, or since one",
         description="Print what changed from one save to another, or from a save to now, in the format of `git diff`.",
-        epilog="example: outlast diff 1411@3 1411@4\n         outlast diff 9c1e4d2 --stat",
+        epilog="example: outlast diff 1411@3 1411@4\n         outlast diff 9c1e4d2 --stat\n         outlast diff 1411 --whole",
     )  # fmt: skip
     command.add_argument("save", metavar="SAVE", help=SAVE_HELP)
     command.add_argument(
         "other", metavar="SAVE", nargs="?", help="compare with this save (default: the files as they are now)"
+    )
+    command.add_argument(
+        "--whole",
+        action="store_true",
+        help="with RUN: all that the run changed since it began, commits included",
     )
     how = command.add_mutually_exclusive_group()
     how.add_argument("--stat", action="store_true", help="print only how much each file changed")
@@ -303,8 +309,7 @@ def diff(arguments: argparse.Namespace) -> None:
     """`outlast diff`"""
     with _saves_here(arguments) as all_saves:
         with working("comparing"):
-            old = all_saves.find(scrub(arguments.save))
-            new = all_saves.find(scrub(arguments.other)) if arguments.other is not None else None
+            old, new = _whole(all_saves, arguments) if arguments.whole else _named(all_saves, arguments)
             if new is None and not old.saver.folder.is_dir():
                 raise WorkspaceRefused(
                     f"the workspace {old.saver.folder} is gone, so there is nothing to compare with",
@@ -320,17 +325,28 @@ def diff(arguments: argparse.Namespace) -> None:
                 )
                 return
             options = ["--stat"] if arguments.stat else ["--name-only"] if arguments.name_only else []
-            _say_bytes(pair.printed(*options))
+            messages.say_bytes(pair.printed(*options))
 
 
-def _say_bytes(text: bytes) -> None:
-    """Print git's output unchanged to a program; to a terminal without control characters."""
-    sys.stdout.flush()
-    if not sys.stdout.isatty() and hasattr(sys.stdout, "buffer"):
-        sys.stdout.buffer.write(text)
-        return
-    for line in text.decode(errors="backslashreplace").split("\n")[:-1]:
-        say("\t".join(safe(part) for part in line.split("\t")))
+def _named(all_saves: Saves, arguments: argparse.Namespace) -> tuple[Found, Found | None]:
+    old = all_saves.find(scrub(arguments.save))
+    return old, all_saves.find(scrub(arguments.other)) if arguments.other is not None else None
+
+
+def _whole(all_saves: Saves, arguments: argparse.Namespace) -> tuple[Found, Found | None]:
+    """From the save that a run began with to the files as they are; of a run that is over, or whose folder is gone, to its newest save."""
+    if arguments.other is not None:
+        raise UsageError("--whole is of one RUN", hint="leave out the second SAVE, or --whole")
+    run = all_saves.run_called(scrub(arguments.save))
+    saver = all_saves.saver_of(run)  # says so where it has no workspace
+    began = all_saves.began(run)
+    if began is None:
+        raise UsageError(
+            f"nothing says how the files were when run {run.run} began",
+            hint=f"`outlast saves {run.run}` lists its saves; compare two of them",
+        )
+    is_over = run.state.status in CLOSED or not saver.folder.is_dir()
+    return began, all_saves.newest(run) if is_over else None
 
 
 # -- restore -----------------------------------------------------------------------------------------------------

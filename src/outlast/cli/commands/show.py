@@ -74,6 +74,7 @@ def _add_ls(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         epilog="example: outlast ls --all",
     )  # fmt: skip
     command.add_argument("--all", action="store_true", help="list the runs of every project")
+    command.add_argument("--wide", action="store_true", help="also print folder and branch of worktrees")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=ls)
 
@@ -94,7 +95,7 @@ def ls(arguments: argparse.Namespace) -> None:
     if arguments.json:
         messages.say_json(found)
         return
-    for line in messages.table(_ls_rows(found, arguments.all)):
+    for line in messages.table(_ls_rows(found, arguments.all, wide=arguments.wide)):
         say(line)
     for each in (each for each in found if each.problem):
         messages.tell(f"{each.run}: {each.problem}")
@@ -104,7 +105,7 @@ def ls(arguments: argparse.Namespace) -> None:
         )
 
 
-def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]]:
+def _ls_rows(found: list[show.Listed], with_project: bool, *, wide: bool = False) -> Iterable[list[str]]:
     if not found:
         return
     project = ["PROJECT"] if with_project else []
@@ -115,6 +116,7 @@ def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]
         "BEATS",
         "UPDATED",
         "RUN",
+        *(["WORKTREE", "BRANCH"] if wide else []),
         "GOAL",
         *(["WHY"] if _has_why(found) else []),
     ]
@@ -129,6 +131,7 @@ def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]
             f"{each.beats}{of}",
             clock(each.updated_at),
             each.run,
+            *(_worktree(each) if wide else []),
             goal,
             *(
                 [short(messages.local(why_words(each.why or "", each.status)), 100)]
@@ -136,6 +139,11 @@ def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]
                 else []
             ),
         ]
+
+
+def _worktree(each: show.Listed) -> list[str]:
+    place = each.worktree
+    return ["-", "-"] if place is None else [short(place.folder, 200), short(place.branch, 100)]
 
 
 def _has_why(found: list[show.Listed]) -> bool:
@@ -275,6 +283,8 @@ def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[st
         yield f"stands   {words(stands.word)}: {says}"
     if shown.goal:
         yield f"goal     {short(shown.goal, 160)}"
+    if shown.worktree is not None:
+        yield f"worktree {short(shown.worktree.folder, 300)}   branch {short(shown.worktree.branch, 160)}"
     if shown.holder is not None:
         holder = shown.holder
         yield f"held     by pid {holder.pid} on {safe(holder.host)} since {clock(holder.since)}"

@@ -28,6 +28,16 @@ def say(line: str = "") -> None:
     sys.stdout.write(line + "\n")
 
 
+def say_bytes(output: bytes) -> None:
+    """Print git's output unchanged to a program; to a terminal without control characters."""
+    sys.stdout.flush()
+    if not sys.stdout.isatty() and hasattr(sys.stdout, "buffer"):
+        sys.stdout.buffer.write(output)
+        return
+    for line in output.decode(errors="backslashreplace").split("\n")[:-1]:
+        say("\t".join(safe(part) for part in line.split("\t")))
+
+
 def repeat(**options: str | None) -> None:
     """Set the options of this command line that every command in a hint repeats."""
     global _repeated

@@ -125,7 +125,7 @@ def compared(old: Found, new: Found | None) -> Iterator[Pair]:
     sides = [side.tree for side in (old.held, new and new.held, now) if side is not None]
     with _room(place, sides) as pair:
         if now is not None:
-            _pack(old.saver, old.held.tree, now, pair.packs)
+            pack_preview(old.saver, old.held.tree, now, pair.packs)
         yield pair
 
 
@@ -147,7 +147,7 @@ def _room(place: Repo, sides: Sequence[str]) -> Iterator[Pair]:
         yield Pair(room, sides, place.seeing())
 
 
-def _pack(saver: Saver, old: str, now: SavePreview, folder: Path) -> None:
+def pack_preview(saver: Saver, old: str, now: SavePreview, folder: Path) -> None:
     """The trees and files of this moment that no save has, in a pack that only we know of."""
     algo, reader = saver.repo().algo, saver.reader()
     changes = restore.changes_between(saver, old, now.tree, now.trees)

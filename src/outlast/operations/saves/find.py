@@ -1,5 +1,6 @@
 """Saves as a person names them: make one, list them, find the one that is meant. Lists are in `listing`."""
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -178,7 +179,7 @@ class Saves:
         if commits:
             return Found(self.saver(), commits[0])
         if run is not None:
-            return self._newest(run)
+            return self.newest(run)
         elsewhere = self._elsewhere(text)
         if elsewhere is None:
             raise self._unknown(text)
@@ -214,6 +215,27 @@ class Saves:
                 hint=f"see `outlast saves {run.run}`",
             )
         return Found(self.saver_of(run), self._read(self.saver_of(run), commit), run, beat)
+
+    def began(self, run: Summary) -> Found | None:
+        """The save that a run, or a fork of one, began with; None where none is recorded or it is gone."""
+        assert self.store is not None, "a run was found in a store"
+        first = self._first_save(run) if run.state.workspace else None
+        if first is None:
+            return None
+        with contextlib.suppress(SaveDamaged):
+            return Found(self.saver_of(run), self._read(self.saver_of(run), first.commit), run, first.beat)
+        return None
+
+    def _first_save(self, run: Summary) -> ev.SaveMade | None:
+        """The event of a run's first save; of a fork, whose journal begins with its source's, of the first of its own."""
+        assert self.store is not None, "a run was found in a store"
+        after = 0
+        while page := self.store.read(run.run, after=after, tags=("save_made",)).events:
+            for item in page:
+                if isinstance(item.event, ev.SaveMade) and f"/{run.run}/" in item.event.ref:
+                    return item.event if item.event.kind == "beat" else None
+            after = page[-1].seq
+        return None
 
     def of_run(self, run: Summary, text: str) -> Found:
         """The save that a commit, its beginning or `RUN@BEAT` means among those of a run's workspace.
@@ -302,7 +324,8 @@ class Saves:
                 continue  # a commit of the user's, or one of the parts of a save
         return found
 
-    def _newest(self, run: Summary) -> Found:
+    def newest(self, run: Summary) -> Found:
+        """The newest save of a run, but for those that a restore made. Raises UsageError where there is none."""
         saver = self.saver_of(run)
         chain = saves.chain(saver.repo(), saver.reader(), run.run)
         held = next((held for held in chain if held.meta.kind != "pre-restore"), None)

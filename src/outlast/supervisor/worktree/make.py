@@ -7,30 +7,16 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from outlast import decoders
 from outlast.errors import SaveFailed, UsageError, WorkspaceRefused
 from outlast.store import durable
 from outlast.workspace import repo
 from outlast.workspace.git import command, refs
+from outlast.workspace.worktree_marker import MARKER, Marker as Marker, read_marker as read_marker
 
-MARKER = "outlast"
 _ELSEWHERE = "take another folder: --worktree=DIR"
-
-
-class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """Says that outlast made a worktree: for which task, and how far it is made or removed. A removal goes by `save`.
-
-    It lies in the worktree's git folder, so no commit can hold it, and it goes when git removes the worktree.
-    """
-
-    task: str
-    state: Literal["making", "made", "removing"]
-    branch: str = ""
-    save: str = ""
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -89,13 +75,6 @@ def entries(common: Path) -> list[Entry]:
             folder = Path(os.path.realpath(os.path.join(git_dir, os.path.dirname(link))))
             found.append(Entry(git_dir, folder, head.removeprefix("ref: ")))
     return found
-
-
-def read_marker(git_dir: Path) -> Marker | None:
-    """The marker of a worktree that outlast made; None if outlast did not make it, or the marker cannot be read."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return decoders.decode((git_dir / MARKER).read_bytes(), Marker)
-    return None
 
 
 def mark(git_dir: Path, state: Marker) -> None:

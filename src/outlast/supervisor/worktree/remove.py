@@ -17,13 +17,14 @@ from outlast.errors import OutlastError, SaveError
 from outlast.inspect import find, standing
 from outlast.operations.saves.find import Saves, purpose, runs_in
 from outlast.store.protocol import Summary
-from outlast.supervisor.worktree.make import Entry, Marker, entries, mark, read_marker
+from outlast.supervisor.worktree.make import Entry, entries, mark
 from outlast.workspace import saves
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import command, objects
 from outlast.workspace.restore import restore
 from outlast.workspace.restore.worktree import Worktree
 from outlast.workspace.types import raw, text
+from outlast.workspace.worktree_marker import Marker, read_marker
 
 LISTED_MAX = 200
 

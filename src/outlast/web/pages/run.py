@@ -404,6 +404,7 @@ def _facts_panel(view: View, page: RunPage) -> Safe:
         ("Agent", formats.clip(agent, 160)),
         ("Stage", run_parts.clipped(row.stage, 200) if row.stage else None),
         ("Workspace", tag("code", formats.clip(shown.workspace, 400)) if shown.workspace else None),
+        ("Branch", tag("code", formats.clip(shown.worktree.branch, 160)) if shown.worktree else None),
         ("Held by", held),
         ("Last activity", layout.ago(view, row.active_at) if row.active_at else None),
         ("Last save", _last_save(view, row, shown)),

@@ -151,6 +151,7 @@ class Running:
         ok: tuple[int, ...] = (0,),
         options: Sequence[str] = (),
         before: Sequence[str] = WORDS,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         places = [f"--git-dir={git_dir}"] if git_dir is not None else []
         places += [f"--work-tree={work_tree}"] if work_tree is not None else []
@@ -161,6 +162,7 @@ class Running:
             self._process = start(
                 [_program(env.get("PATH", "")), *before, *options, *places, *words], cwd=cwd or work_tree or git_dir, env=env,
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                pass_fds=tuple(pass_fds),
             )  # fmt: skip
         except FileNotFoundError as error:
             where = cwd or work_tree or git_dir

@@ -435,7 +435,7 @@ def _put_index_into(index: Path, reader: ObjectReader, held: saves.SaveContents)
     with contextlib.suppress(OSError):
         if data == index.read_bytes():
             return
-    with _locked(index):
+    with index_lock(index):
         for name, shared in held.entries.items():
             if name.startswith(b"sharedindex.") and not (index.parent / os.fsdecode(name)).exists():
                 write_over(os.fsencode(index.parent) + b"/" + name, reader.read(shared.oid)[1])
@@ -449,7 +449,8 @@ def _put_index_into(index: Path, reader: ObjectReader, held: saves.SaveContents)
 
 
 @contextlib.contextmanager
-def _locked(index: Path) -> Iterator[None]:
+def index_lock(index: Path) -> Iterator[None]:
+    """Hold git's own lock of an index. Raises WorkspaceRefused while a git has it."""
     lock = index.with_name("index.lock")
     _free_lock(index)
     try:
