@@ -6,12 +6,14 @@ import json
 import os
 import socket
 import stat
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from outlast.agents.claude import provider
 from outlast.agents.claude.agent import agent as claude
 from outlast.agents.claude.cli import FILE_TOOLS
 from outlast.agents.values import AgentCommand, Ask, HttpHook
@@ -20,6 +22,7 @@ from tests.agents.agent_under_outlast import Under
 from tests.agents.agent_world import AgentWorld, need
 from tests.agents.hook_log import HookLog, run
 from tests.agents.script import Call, Script, Step, bash, write
+from tests.support.environment import need_root
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.slow
@@ -236,3 +239,62 @@ def _is_there(path: Path) -> bool:
         return bool(path.read_bytes())
     except OSError:
         return False
+
+
+MANAGED = {
+    "no address": {"allowedHttpHookUrls": []},
+    "another address": {"allowedHttpHookUrls": ["https://hooks.example.org/*"]},
+    "their own hooks": {"allowManagedHooksOnly": True},
+    "plugins": {"strictPluginOnlyCustomization": ["hooks"]},
+    "none": {"disableAllHooks": True},
+}
+# Puts a folder over /etc, for this process and those below it.
+OVERLAID = (
+    'mount -t tmpfs none "$1" && mkdir "$1/over" "$1/work" && cp -R "$2" "$1/over/claude-code" && '
+    'mount -t overlay none -o "lowerdir=/etc,upperdir=$1/over,workdir=$1/work" /etc && shift 2 && exec "$@"'
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [("no address", "managed-settings.json"), *((what, "managed-settings.d/10-hooks.json") for what in MANAGED)],
+)
+def test_under_managed_settings_the_command_hook_stays_or_it_is_said_that_there_is_none(
+    world: AgentWorld, what: str, where: str
+) -> None:
+    need_root()
+    managed, over = world.folder / "managed", world.folder / "over"
+    (managed / where).parent.mkdir(parents=True)
+    over.mkdir()
+    (managed / where).write_text(json.dumps(MANAGED[what]))
+    world.model.script = Script([Step("One.", (bash("touch made"),)), Step("Done.")])
+    under = Under(world, "claude", "2.1.325")
+    words = under.outlast("run", "--task", "t", "--", *under.words())
+    overlaid = ["unshare", "--mount", "sh", "-c", OVERLAID, "sh", str(over), str(managed), *words]
+    process = world.begin(overlaid, env=under.environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said.decode()
+    assert (world.work / "made").exists(), "a hook that may not reach us denies"
+    assert (b"calls are seen by shims and afterwards only" in said) == ("address" not in what), said.decode()
+    settings = [json.loads(path.read_text()) for path in world.home.rglob("claude-settings.json")]
+    assert [each["hooks"]["PreToolUse"][0]["hooks"][0]["type"] for each in settings] == ["command"]
+
+
+def test_what_an_organisation_said_last_counts_as_managed(tmp_path: Path) -> None:
+    folder = tmp_path / ".claude"
+    folder.mkdir()
+    environment = {"HOME": str(tmp_path)}
+    for given, forbids in (
+        ({}, (False, False)),
+        ({"allowedHttpHookUrls": []}, (True, False)),
+        ({"strictPluginOnlyCustomization": ["skills"]}, (False, False)),
+        ({"strictPluginOnlyCustomization": False}, (False, False)),
+        ({"strictPluginOnlyCustomization": "what is this"}, (False, True)),
+        ({"allowManagedHooksOnly": True}, (False, True)),
+    ):
+        (folder / provider.FETCHED).write_text(json.dumps(given))
+        login = provider.ClaudeLogin((), environment, tmp_path)
+        assert (provider.forbids_http(login), bool(provider.forbids_hooks(login))) == forbids, given
+    (folder / provider.FETCHED).unlink()
+    (folder / "settings.json").write_text('{"allowManagedHooksOnly": true}')
+    assert not provider.forbids_hooks(provider.ClaudeLogin((), environment, tmp_path)), "it is no user's to say"

@@ -206,6 +206,21 @@ def test_a_crowd_of_connections_is_not_served_without_end(tmp_path: Path) -> Non
         raise AttemptDies
 
 
+def test_a_hook_for_which_there_is_no_thread_is_sent_away_and_takes_nobodys_room(tmp_path: Path) -> None:
+    with minded(tmp_path) as there, served(there) as hooks:
+        before_bytes = threading.stack_size(1 << 46)  # no thread of that size can be started
+        try:
+            for _ in range(http_hooks.CONNECTIONS_MAX + 1):
+                asking = connected(hooks)
+                asking.connect()
+                assert asking.sock.recv(1) == b""
+                asking.close()
+        finally:
+            threading.stack_size(before_bytes)
+        assert gives_leave(*posted(hooks, before("claude", POST)))
+        raise AttemptDies
+
+
 ASKS = """
 import os, socket, sys
 os.setuid(int(sys.argv[2]))
@@ -435,6 +450,23 @@ def test_a_call_that_its_agent_denied_meanwhile_is_not_under_way(tmp_path: Path)
         assert there.intended() == [("Bash", "give_up")]
         assert not there.attempt.calls.is_busy
         assert there.attempt.failure is None
+        raise AttemptDies
+
+
+def test_settings_that_keep_its_hooks_from_us_are_named_once(tmp_path: Path) -> None:
+    """As of an organisation whose settings came after its start: each of its calls is denied."""
+    with minded(tmp_path) as there, served(there) as hooks:
+        deferring(there)
+        denial = (
+            f"PreToolUse:Bash hook error: [{hooks.url}]: failed; blocking because onFailure is \"block\"\n"
+            f"HTTP hook blocked: {hooks.url} does not match any pattern in allowedHttpHookUrls"
+        )
+        for call in ("call_1", "call_2"):
+            there.take(ToolStart(call, "Bash", msgspec.Raw(b"{}")))
+            there.take(ToolEnd(call, False, denial))
+        assert there.run.state.effects_open == ()
+        assert len(list(there.run.journal.events("effect_failed"))) == 2
+        assert sum("allowedHttpHookUrls" in each for each in there.said) == 1
         raise AttemptDies
 
 

@@ -10,6 +10,7 @@ import os
 import pwd
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -87,15 +87,23 @@ class HttpHooks:
                 with self._lock:
                     has_room = len(self._open) < CONNECTIONS_MAX
                 if has_room and not is_foreign(end, sock.getsockname()):
-                    with self._lock:
-                        self._open.add(sock)
-                    threading.Thread(
-                        target=self._serve, args=(sock,), name="outlast-hook", daemon=True
-                    ).start()
+                    self._begin(sock)
                 else:
                     sock.close()
             except (OSError, RuntimeError):  # no descriptors or threads; the caller's hook is denied
                 time.sleep(self._timing.accept_retry_s)
+
+    def _begin(self, sock: socket.socket) -> None:
+        serving = threading.Thread(target=self._serve, args=(sock,), name="outlast-hook", daemon=True)
+        with self._lock:
+            self._open.add(sock)
+        try:
+            serving.start()
+        except RuntimeError:
+            with self._lock:
+                self._open.discard(sock)
+            sock.close()
+            raise
 
     def _serve(self, sock: socket.socket) -> None:
         try:
