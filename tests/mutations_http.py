@@ -11,7 +11,7 @@ MUTANTS = (
         "agents/claude/provider.py",
         'sorted(MANAGED.with_name(MANAGED_MORE).glob("[!.]*.json"))',
         "list[Path]()",
-        (f"{REAL_HTTP}::test_under_managed_settings_the_command_hook_stays_or_it_is_said_that_there_is_none",),
+        (f"{REAL_HTTP}::test_of_managed_settings_all_files_count",),
     ),
     Mutant(
         "what an organisation said last, not read",

@@ -298,3 +298,18 @@ def test_what_an_organisation_said_last_counts_as_managed(tmp_path: Path) -> Non
     (folder / provider.FETCHED).unlink()
     (folder / "settings.json").write_text('{"allowManagedHooksOnly": true}')
     assert not provider.forbids_hooks(provider.ClaudeLogin((), environment, tmp_path)), "it is no user's to say"
+
+
+def test_of_managed_settings_all_files_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "MANAGED", tmp_path / "managed-settings.json")
+    more = tmp_path / "managed-settings.d"
+    more.mkdir()
+    (tmp_path / "managed-settings.json").write_text('{"allowManagedHooksOnly": true, "env": {"A": "1", "B": "1"}}')
+    (more / "20.json").write_text('{"env": {"A": "3"}}')
+    (more / "10.json").write_text('{"allowManagedHooksOnly": false, "allowedHttpHookUrls": [], "env": {"A": "2"}}')
+    (more / ".hidden.json").write_text('{"disableAllHooks": true}')
+    (more / "30.txt").write_text('{"disableAllHooks": true}')
+    login = provider.ClaudeLogin((), {"HOME": str(tmp_path)}, tmp_path)
+    assert provider.forbids_http(login)
+    assert not provider.forbids_hooks(login)
+    assert {name: login.environment[name] for name in "AB"} == {"A": "3", "B": "1"}
