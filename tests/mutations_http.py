@@ -7,6 +7,13 @@ REAL_HTTP = "tests/agents/test_http_hooks.py"
 
 MUTANTS = (
     Mutant(
+        "a hook that waits until the local call before it is noted",
+        "supervisor/agent/hooks.py",
+        "if self._lock.acquire(blocking=False):",
+        "if self._lock.acquire():",
+        (f"{HTTP}::test_the_next_call_on_a_kept_connection_waits_for_nothing_either",),
+    ),
+    Mutant(
         "settings of an organisation that are in a folder, not read",
         "agents/claude/provider.py",
         'sorted(MANAGED.with_name(MANAGED_MORE).glob("[!.]*.json"))',

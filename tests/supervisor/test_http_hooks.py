@@ -427,6 +427,23 @@ def test_what_stays_inside_waits_for_nothing_and_is_on_record_with_its_outcome(t
         raise AttemptDies
 
 
+def test_the_next_call_on_a_kept_connection_waits_for_nothing_either(tmp_path: Path) -> None:
+    with minded(tmp_path) as there, served(there) as hooks:
+        deferring(there)
+        kept = connected(hooks)
+        with there.beats.lock:  # the supervisor is busy
+            for call in ("call_1", "call_2", "call_3"):
+                kept.request(
+                    "POST", http_hooks.TARGET, before("claude", LOCAL, call), {http_hooks.SECRET: hooks.secret}
+                )
+                answer = kept.getresponse()
+                assert gives_leave(answer.status, answer.read())
+        kept.close()
+        there.attempt.look()
+        assert [there.attempt.calls.knows(call) for call in ("call_1", "call_2", "call_3")] == [True] * 3
+        raise AttemptDies
+
+
 def test_a_call_that_its_agent_denied_meanwhile_is_not_under_way(tmp_path: Path) -> None:
     """As when we were stopped for longer than its agent waits: its transcript has told of the denial already."""
     with minded(tmp_path) as there, served(there) as hooks:

@@ -40,8 +40,8 @@ class AnswersHttp(Protocol):
 
     def hook(self, data: bytes, delivery: Delivery) -> tuple[bytes, int]: ...
     def look_at_answers(self) -> None: ...
-    def note_begun(self) -> None:
-        """Note the calls that were let through at once."""
+    def try_to_note_begun(self) -> None:
+        """Note the calls that were let through at once, if that has to wait for nothing."""
 
 
 class HttpHooks:
@@ -133,7 +133,7 @@ class HttpHooks:
             there.answer(500, f"{type(error).__name__}: {error}".encode(errors="replace"))
             return False
         there.answer(_DENIED if code else 200, out or NOTHING_TO_SAY)
-        self._agent.note_begun()
+        self._agent.try_to_note_begun()
         if delivery.look() == "lost":
             self._agent.look_at_answers()
             return False
