@@ -38,7 +38,8 @@ def measure_lists(bench: Bench, section: Section, many: int) -> None:
     env, place = environment(folder), many_runs(folder / "many", many)
     for words in LISTING:
         spent_s = statistics.median(
-            cpu_s([OUTLAST, "--store", str(place), *words], env) for _ in range(bench.rounds_of(full=5, quick=3))
+            cpu_s([OUTLAST, "--store", str(place), *words], env)
+            for _ in range(bench.rounds_of(full=5, quick=3))
         )
         name = f"outlast {' '.join(words)}"
         section.rows.append([f"{name}, CPU", f"{number(spent_s)} s"])

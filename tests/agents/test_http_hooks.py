@@ -257,7 +257,10 @@ OVERLAID = (
 
 @pytest.mark.parametrize(
     ("what", "where"),
-    [("no address", "managed-settings.json"), *((what, "managed-settings.d/10-hooks.json") for what in MANAGED)],
+    [
+        ("no address", "managed-settings.json"),
+        *((what, "managed-settings.d/10-hooks.json") for what in MANAGED),
+    ],
 )
 def test_under_managed_settings_the_command_hook_stays_or_it_is_said_that_there_is_none(
     world: AgentWorld, what: str, where: str
@@ -297,16 +300,22 @@ def test_what_an_organisation_said_last_counts_as_managed(tmp_path: Path) -> Non
         assert (provider.forbids_http(login), bool(provider.forbids_hooks(login))) == forbids, given
     (folder / provider.FETCHED).unlink()
     (folder / "settings.json").write_text('{"allowManagedHooksOnly": true}')
-    assert not provider.forbids_hooks(provider.ClaudeLogin((), environment, tmp_path)), "it is no user's to say"
+    assert not provider.forbids_hooks(provider.ClaudeLogin((), environment, tmp_path)), (
+        "it is no user's to say"
+    )
 
 
 def test_of_managed_settings_all_files_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider, "MANAGED", tmp_path / "managed-settings.json")
     more = tmp_path / "managed-settings.d"
     more.mkdir()
-    (tmp_path / "managed-settings.json").write_text('{"allowManagedHooksOnly": true, "env": {"A": "1", "B": "1"}}')
+    (tmp_path / "managed-settings.json").write_text(
+        '{"allowManagedHooksOnly": true, "env": {"A": "1", "B": "1"}}'
+    )
     (more / "20.json").write_text('{"env": {"A": "3"}}')
-    (more / "10.json").write_text('{"allowManagedHooksOnly": false, "allowedHttpHookUrls": [], "env": {"A": "2"}}')
+    (more / "10.json").write_text(
+        '{"allowManagedHooksOnly": false, "allowedHttpHookUrls": [], "env": {"A": "2"}}'
+    )
     (more / ".hidden.json").write_text('{"disableAllHooks": true}')
     (more / "30.txt").write_text('{"disableAllHooks": true}')
     login = provider.ClaudeLogin((), {"HOME": str(tmp_path)}, tmp_path)

@@ -212,6 +212,7 @@ def test_a_hook_for_which_there_is_no_thread_is_sent_away_and_takes_nobodys_room
         try:
             for _ in range(http_hooks.CONNECTIONS_MAX + 1):
                 asking = connected(hooks)
+                asking.timeout = 20
                 asking.connect()
                 assert asking.sock.recv(1) == b""
                 asking.close()
@@ -434,7 +435,10 @@ def test_the_next_call_on_a_kept_connection_waits_for_nothing_either(tmp_path: P
         with there.beats.lock:  # the supervisor is busy
             for call in ("call_1", "call_2", "call_3"):
                 kept.request(
-                    "POST", http_hooks.TARGET, before("claude", LOCAL, call), {http_hooks.SECRET: hooks.secret}
+                    "POST",
+                    http_hooks.TARGET,
+                    before("claude", LOCAL, call),
+                    {http_hooks.SECRET: hooks.secret},
                 )
                 answer = kept.getresponse()
                 assert gives_leave(answer.status, answer.read())
@@ -475,7 +479,7 @@ def test_settings_that_keep_its_hooks_from_us_are_named_once(tmp_path: Path) -> 
     with minded(tmp_path) as there, served(there) as hooks:
         deferring(there)
         denial = (
-            f"PreToolUse:Bash hook error: [{hooks.url}]: failed; blocking because onFailure is \"block\"\n"
+            f'PreToolUse:Bash hook error: [{hooks.url}]: failed; blocking because onFailure is "block"\n'
             f"HTTP hook blocked: {hooks.url} does not match any pattern in allowedHttpHookUrls"
         )
         for call in ("call_1", "call_2"):

@@ -373,7 +373,12 @@ def test_without_a_variable_that_names_a_home_the_systems_one_counts_for_all_but
     program: str, is_there: bool
 ) -> None:
     given = "import json, shim, sys; print(json.dumps(shim._named({}, sys.argv[1])))"
-    words = [sys.executable, "-IS", "-c", f"import sys; sys.path.append({str(Path(shim.__file__).parent)!r}); {given}"]
+    words = [
+        sys.executable,
+        "-IS",
+        "-c",
+        f"import sys; sys.path.append({str(Path(shim.__file__).parent)!r}); {given}",
+    ]
     done = subprocess.run([*words, program], env={}, capture_output=True, timeout=60, check=True)
     assert json.loads(done.stdout) == ({"HOME": pwd.getpwuid(os.getuid()).pw_dir} if is_there else {})
 

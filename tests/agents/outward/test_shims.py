@@ -231,7 +231,11 @@ def test_the_program_has_the_variables_of_its_caller(tmp_path: Path, words: list
         path.chmod(0o700)
     given = {name: f"the caller's {name}" for name in NAMES}
     done = subprocess.run(
-        [str(shim), *words[1:]], env={"PATH": os.defpath, **given}, capture_output=True, timeout=60, check=True
+        [str(shim), *words[1:]],
+        env={"PATH": os.defpath, **given},
+        capture_output=True,
+        timeout=60,
+        check=True,
     )
     seen = json.loads(done.stdout)
     assert {name: seen.get(name) for name in NAMES} == given

@@ -39,7 +39,11 @@ def files(program: str, home: str) -> tuple[str, ...]:
     own = f"${{HOME-{escaped}}}"
     match program:
         case "curl":
-            given = [f"${{{name}:+${name}/{file}}}" for name in ("CURL_HOME", "XDG_CONFIG_HOME") for file in _OPTIONS_OF_CURL]
+            given = [
+                f"${{{name}:+${name}/{file}}}"
+                for name in ("CURL_HOME", "XDG_CONFIG_HOME")
+                for file in _OPTIONS_OF_CURL
+            ]
             return (*given, *(f"{own}/{file}" for file in _OPTIONS_OF_CURL))
         case "wget":
             return (f"${{WGETRC:-{own}/.wgetrc}}",)
