@@ -7,6 +7,13 @@ REAL_HTTP = "tests/agents/test_http_hooks.py"
 
 MUTANTS = (
     Mutant(
+        "an agent that node starts and that does not hold its port",
+        "supervisor/socket/http_hooks.py",
+        "HIGH_FD = 64",
+        "HIGH_FD = 3",
+        (f"{REAL_HTTP}::test_an_agent_that_node_starts_has_its_port_too",),
+    ),
+    Mutant(
         "a hook that waits until the local call before it is noted",
         "supervisor/agent/hooks.py",
         "if self._lock.acquire(blocking=False):",

@@ -18,12 +18,14 @@ from outlast.agents.claude.agent import agent as claude
 from outlast.agents.claude.cli import FILE_TOOLS
 from outlast.agents.values import AgentCommand, Ask, HttpHook
 from outlast.supervisor.agent.hook_input import OURS
+from outlast.supervisor.socket.delivery import Delivery
+from outlast.supervisor.socket.http_hooks import HttpHooks
 from tests.agents.agent_under_outlast import Under
 from tests.agents.agent_world import AgentWorld, need
 from tests.agents.hook_log import HookLog, run
 from tests.agents.script import Call, Script, Step, bash, write
 from tests.support.environment import need_root
-from tests.support.processes import wait_for
+from tests.support.processes import kill_group, wait_for
 
 pytestmark = pytest.mark.slow
 ME = claude()
@@ -322,3 +324,36 @@ def test_of_managed_settings_all_files_count(tmp_path: Path, monkeypatch: pytest
     assert provider.forbids_http(login)
     assert not provider.forbids_hooks(login)
     assert {name: login.environment[name] for name in "AB"} == {"A": "3", "B": "1"}
+
+
+STARTED_BY_NODE = """
+const child = require("child_process").spawn("sleep", ["600"], {stdio: "inherit"});
+require("fs").writeFileSync("started", String(child.pid));
+"""
+
+
+def test_an_agent_that_node_starts_has_its_port_too(tmp_path: Path) -> None:
+    """As Claude Code's npm package does."""
+    node = need("kimi-code").environment["PATH"].split(":")[0] + "/node"
+    hooks = HttpHooks(Nobody())
+    process = subprocess.Popen(
+        [node, "-e", STARTED_BY_NODE], cwd=tmp_path, pass_fds=(hooks.fileno(),), start_new_session=True
+    )
+    try:
+        wait_for(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text(), what="a child of node")
+        held = f"socket:[{os.fstat(hooks.fileno()).st_ino}]"
+        places = Path(f"/proc/{(tmp_path / 'started').read_text()}/fd").iterdir()
+        assert held in [os.readlink(place) for place in places]
+    finally:
+        kill_group(process)
+        hooks.close()
+
+
+class Nobody:
+    """Is asked nothing."""
+
+    def hook(self, data: bytes, delivery: Delivery) -> tuple[bytes, int]:
+        raise AssertionError("nobody asks")
+
+    def look_at_answers(self) -> None: ...
+    def try_to_note_begun(self) -> None: ...

@@ -3,6 +3,7 @@
 The agent inherits the listening socket: nobody else can take its port while it lives, and without us its hooks hang."""
 
 import contextlib
+import fcntl
 import hmac
 import os
 import secrets
@@ -24,6 +25,9 @@ HEAD_MAX_BYTES = 16 << 10
 INPUT_MAX_BYTES = 20 << 20  # as in `client/hook.py`
 CONNECTIONS_MAX = 64
 BACKLOG = 64
+# Node, which an agent may be started by, keeps from its children what it inherited under low numbers: up to 15, and on as far
+# as there are any.
+HIGH_FD = 64
 _CHUNK = 1 << 16
 # A socket of the sixth version reaches us too, by an address in which ours stands last.
 _MAPPED = "0000000000000000FFFF0000" if sys.byteorder == "little" else "00000000000000000000FFFF"
@@ -50,7 +54,7 @@ class HttpHooks:
     def __init__(self, agent: AnswersHttp, timing: Timing | None = None) -> None:
         self._agent, self._timing = agent, timing or Timing.current()
         self.secret = secrets.token_urlsafe(32)
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+        self._listening = _under_a_high_number(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
         self._listening.setblocking(False)  # whoever inherits it may take a connection that was ours
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}{TARGET}"
         self._ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -138,6 +142,15 @@ class HttpHooks:
             self._agent.look_at_answers()
             return False
         return True
+
+
+def _under_a_high_number(listening: socket.socket) -> socket.socket:
+    try:
+        high = fcntl.fcntl(listening.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
+    except OSError:  # so many are not allowed
+        return listening
+    listening.close()
+    return socket.socket(fileno=high)
 
 
 class _Refused(Exception):
