@@ -45,8 +45,11 @@ ANSWERS: dict[str, bytes | None] = {
 
 
 @contextlib.contextmanager
-def serving(how: str) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that treats hooks before a call like this, and any other hook well. Its address, and what it was sent."""
+def serving(how: str, connections: list[socket.socket] | None = None) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that treats hooks before a call like this, and any other hook well. Its address, and what it was sent.
+
+    `connections` gets those that were made.
+    """
     listening, told = socket.create_server(("127.0.0.1", 0)), list[bytes]()
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/outlast-hook"
     ends = threading.Event()
@@ -76,6 +79,8 @@ def serving(how: str) -> Iterator[tuple[str, list[bytes]]]:
                 there, _ = listening.accept()
             except OSError:
                 return
+            if connections is not None:
+                connections.append(there)
             threading.Thread(target=serve, args=(there,), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
@@ -148,8 +153,9 @@ def test_hooks_of_a_session_come_on_one_connection_also_where_a_proxy_is_set(
     world: AgentWorld, proxy: bool
 ) -> None:
     nowhere = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"} if proxy else {}
+    made: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
-        address, told = world.inside(lambda: stack.enter_context(serving("well")))
+        address, told = world.inside(lambda: stack.enter_context(serving("well", made)))
         ask = asked(world, "2.1.325", address, **nowhere)
         command = launched(ask)
         ask = Ask(
@@ -164,6 +170,7 @@ def test_hooks_of_a_session_come_on_one_connection_also_where_a_proxy_is_set(
     bodies = [json.loads(each.partition(b"\r\n\r\n")[2]) for each in told]
     before = [each["tool_name"] for each in bodies if each["hook_event_name"] == "PreToolUse"]
     assert before == ["Bash"]
+    assert len(made) == 1
     assert all(b"X-Outlast-Secret: a-secret" in each for each in told)
     assert "a-secret" not in " ".join(command.command), "every user can read a command line"
     settings = Path(command.command[command.command.index("--settings") + 1])
