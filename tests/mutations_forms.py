@@ -96,6 +96,13 @@ MUTANTS = (
         (f"{SHIMS}::test_the_program_has_the_variables_of_its_caller",),
     ),
     Mutant(
+        "a script by the name of a command that another package manager has, not looked for",
+        "agents/outward/shell/tasks.py",
+        "    if command in OWN:\n",
+        "    if command in COMMANDS:\n",
+        ("tests/agents/outward/test_tasks.py",),
+    ),
+    Mutant(
         "an alias by the name of a command, not looked for",
         "agents/outward/shell/aliases.py",
         " - _GIVEN_AWAY.get(name, frozenset())",

@@ -110,7 +110,7 @@ def _runners(program: str) -> Iterable[tuple[str, str]]:
 def _commands(program: str) -> frozenset[str] | None:
     """The names that are commands of the program's own, where any other may be an alias or a script; None: no other is."""
     if program in ("pnpm", "yarn", "bun"):
-        return tasks.COMMANDS
+        return tasks.OWN
     return aliases.own(program) if program in aliases.COMMANDS else None
 
 
