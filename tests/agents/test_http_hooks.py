@@ -342,7 +342,7 @@ require("fs").writeFileSync("started", String(child.pid));
 def test_an_agent_that_node_starts_has_its_port_too(tmp_path: Path) -> None:
     """As Claude Code's npm package does."""
     node = need("kimi-code").environment["PATH"].split(":")[0] + "/node"
-    hooks = HttpHooks(Nobody())
+    hooks = HttpHooks(Unasked())
     process = subprocess.Popen(
         [node, "-e", STARTED_BY_NODE], cwd=tmp_path, pass_fds=(hooks.fileno(),), start_new_session=True
     )
@@ -356,7 +356,7 @@ def test_an_agent_that_node_starts_has_its_port_too(tmp_path: Path) -> None:
         hooks.close()
 
 
-class Nobody:
+class Unasked:
     """Is asked nothing."""
 
     def hook(self, data: bytes, delivery: Delivery) -> tuple[bytes, int]:
