@@ -347,7 +347,10 @@ def test_an_agent_that_node_starts_has_its_port_too(tmp_path: Path) -> None:
         [node, "-e", STARTED_BY_NODE], cwd=tmp_path, pass_fds=(hooks.fileno(),), start_new_session=True
     )
     try:
-        wait_for(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text(), what="a child of node")
+        wait_for(
+            lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text(),
+            what="a child of node",
+        )
         held = f"socket:[{os.fstat(hooks.fileno()).st_ino}]"
         places = Path(f"/proc/{(tmp_path / 'started').read_text()}/fd").iterdir()
         assert held in [os.readlink(place) for place in places]
