@@ -206,6 +206,22 @@ def test_a_crowd_of_connections_is_not_served_without_end(tmp_path: Path) -> Non
         raise AttemptDies
 
 
+def test_a_hook_for_which_there_is_no_thread_is_sent_away_and_takes_nobodys_room(tmp_path: Path) -> None:
+    with minded(tmp_path) as there, served(there) as hooks:
+        before_bytes = threading.stack_size(1 << 46)  # no thread of that size can be started
+        try:
+            for _ in range(http_hooks.CONNECTIONS_MAX + 1):
+                asking = connected(hooks)
+                asking.timeout = 20
+                asking.connect()
+                assert asking.sock.recv(1) == b""
+                asking.close()
+        finally:
+            threading.stack_size(before_bytes)
+        assert gives_leave(*posted(hooks, before("claude", POST)))
+        raise AttemptDies
+
+
 ASKS = """
 import os, socket, sys
 os.setuid(int(sys.argv[2]))
@@ -412,6 +428,26 @@ def test_what_stays_inside_waits_for_nothing_and_is_on_record_with_its_outcome(t
         raise AttemptDies
 
 
+def test_the_next_call_on_a_kept_connection_waits_for_nothing_either(tmp_path: Path) -> None:
+    with minded(tmp_path) as there, served(there) as hooks:
+        deferring(there)
+        kept = connected(hooks)
+        with there.beats.lock:  # the supervisor is busy
+            for call in ("call_1", "call_2", "call_3"):
+                kept.request(
+                    "POST",
+                    http_hooks.TARGET,
+                    before("claude", LOCAL, call),
+                    {http_hooks.SECRET: hooks.secret},
+                )
+                answer = kept.getresponse()
+                assert gives_leave(answer.status, answer.read())
+        kept.close()
+        there.attempt.look()
+        assert [there.attempt.calls.knows(call) for call in ("call_1", "call_2", "call_3")] == [True] * 3
+        raise AttemptDies
+
+
 def test_a_call_that_its_agent_denied_meanwhile_is_not_under_way(tmp_path: Path) -> None:
     """As when we were stopped for longer than its agent waits: its transcript has told of the denial already."""
     with minded(tmp_path) as there, served(there) as hooks:
@@ -435,6 +471,23 @@ def test_a_call_that_its_agent_denied_meanwhile_is_not_under_way(tmp_path: Path)
         assert there.intended() == [("Bash", "give_up")]
         assert not there.attempt.calls.is_busy
         assert there.attempt.failure is None
+        raise AttemptDies
+
+
+def test_settings_that_keep_its_hooks_from_us_are_named_once(tmp_path: Path) -> None:
+    """As of an organisation whose settings came after its start: each of its calls is denied."""
+    with minded(tmp_path) as there, served(there) as hooks:
+        deferring(there)
+        denial = (
+            f'PreToolUse:Bash hook error: [{hooks.url}]: failed; blocking because onFailure is "block"\n'
+            f"HTTP hook blocked: {hooks.url} does not match any pattern in allowedHttpHookUrls"
+        )
+        for call in ("call_1", "call_2"):
+            there.take(ToolStart(call, "Bash", msgspec.Raw(b"{}")))
+            there.take(ToolEnd(call, False, denial))
+        assert there.run.state.effects_open == ()
+        assert len(list(there.run.journal.events("effect_failed"))) == 2
+        assert sum("allowedHttpHookUrls" in each for each in there.said) == 1
         raise AttemptDies
 
 

@@ -219,6 +219,7 @@ class ClaudeCli:
             or not ask.hook
             or _version(ask) < BY_HTTP
             or argv.has(parts, "--managed-settings")
+            or self.hooks_off(ask)
         ):
             return False
         login = provider.ClaudeLogin(parts, ask.environment, ask.cwd)
@@ -240,10 +241,7 @@ class ClaudeCli:
                 return f"{flag} switches hooks off"
         if ask.environment.get("CLAUDE_CODE_SIMPLE") in ("1", "true"):
             return "CLAUDE_CODE_SIMPLE switches hooks off"
-        login = provider.ClaudeLogin(parts, ask.environment, ask.cwd)
-        if json_lines.flag(login.settings, "disableAllHooks"):
-            return "its settings switch hooks off (disableAllHooks)"
-        return ""
+        return provider.forbids_hooks(provider.ClaudeLogin(parts, ask.environment, ask.cwd))
 
     def hook(self, data: bytes) -> Hook:
         read = json_lines.decode(data, _hook_input)

@@ -166,6 +166,14 @@ class AgentHooks:
         self._begun.append((starts[0], record))
         return True
 
+    def try_to_note_begun(self) -> None:
+        """The same, unless somebody is at work: the next look notes them, and no hook behind this one waits for that work."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self.note_begun()
+            finally:
+                self._lock.release()
+
     def note_begun(self) -> None:
         """Note the calls that were let through at once."""
         with self._lock:
