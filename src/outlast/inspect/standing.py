@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from outlast.core import budget as budgets, verdict
+from outlast.core import budget as budgets, questions, verdict
 from outlast.core.state import RunState, Status
 from outlast.core.verdict import Children, Need, Verdict, Word
 from outlast.inspect import show
@@ -41,6 +41,7 @@ MEANINGS: dict[Word, str] = {
     "done": "done",
     "cancelled": "a person cancelled it",
     "handed_off": "it goes on in another store",
+    "waiting": "it waits for a person to answer",
 }
 
 
@@ -109,6 +110,8 @@ def go_on_command(state: RunState, now: datetime, children: Children) -> str:
     """
     if verdict.to_settle(children, state):
         return settle_command(children, state)
+    if state.status == "parked" and verdict.is_waiting(state, now):
+        return answer_command(state.run, questions.waited_for(state.questions, state.waits)[0])
     other = state.cause == "budget" and verdict.is_other_limit(state.evidence)
     if other or not verdict.is_out_of_budget(state, now, children):
         return f"outlast resume {state.run}"
@@ -119,6 +122,13 @@ def go_on_command(state: RunState, now: datetime, children: Children) -> str:
 def typed(step: str) -> str:
     """A next step within a sentence: a command stands between backquotes, as it is pasted."""
     return f"`{step}`" if step.startswith("outlast ") else step
+
+
+def answer_command(run: str, question: questions.Question) -> str:
+    """How a question is answered; `outlast answer` without an answer shows the question and its choices."""
+    if question.kind == "approval":
+        return f"outlast approve {run} {question.id}"
+    return f"outlast answer {run} --id {question.id}"
 
 
 def settle_hint(command: str) -> str:
