@@ -311,7 +311,7 @@ class NotApproved(EffectError):
 class NotAnswered(OutlastError):
     """A person refused to answer a question, or nobody answered it in time. `reason` and `by` say why and who."""
 
-    exit_code = 3
+    exit_code = 1
 
     def __init__(self, message: str, *, reason: str, by: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -61,7 +61,7 @@ def next_id(kind: ev.QuestionKind, total: int) -> str:
     return f"{_LETTERS[kind]}{total + 1}"
 
 
-def after_asked(questions: Questions, event: ev.QuestionAsked) -> Questions:
+def with_question(questions: Questions, event: ev.QuestionAsked) -> Questions:
     """With one more question. The oldest answers that nobody used make room: their calls ask again."""
     question = Question(
         id=clip(event.id, ID_BYTES_MAX), kind=event.kind, text=clip(event.text, TEXT_BYTES_MAX), since=event.at,

@@ -392,8 +392,8 @@ def _effect(
 def _question(state: RunState, event: ev.QuestionAsked | ev.QuestionAnswered) -> RunState:
     """A run that was parked for answers may go on when it has the last of them."""
     if isinstance(event, ev.QuestionAsked):
-        asked = qs.after_asked(state.questions, event)
-        return _set(state, event, questions=asked, questions_total=state.questions_total + 1)
+        more = qs.with_question(state.questions, event)
+        return _set(state, event, questions=more, questions_total=state.questions_total + 1)
     state = _set(state, event, questions=qs.after_answered(state.questions, event))
     if not state.waits:
         return state

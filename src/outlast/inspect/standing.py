@@ -10,6 +10,7 @@ from outlast.core import budget as budgets, questions, verdict
 from outlast.core.state import RunState, Status
 from outlast.core.verdict import Children, Need, Verdict, Word
 from outlast.inspect import show
+from outlast.inspect.questions import answer_command
 from outlast.store.locks import boot_id
 
 # Said of every run that stopped unasked.
@@ -122,13 +123,6 @@ def go_on_command(state: RunState, now: datetime, children: Children) -> str:
 def typed(step: str) -> str:
     """A next step within a sentence: a command stands between backquotes, as it is pasted."""
     return f"`{step}`" if step.startswith("outlast ") else step
-
-
-def answer_command(run: str, question: questions.Question) -> str:
-    """How a question is answered; `outlast answer` without an answer shows the question and its choices."""
-    if question.kind == "approval":
-        return f"outlast approve {run} {question.id}"
-    return f"outlast answer {run} --id {question.id}"
 
 
 def settle_hint(command: str) -> str:

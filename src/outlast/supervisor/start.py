@@ -154,6 +154,8 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
     try:
         known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
         last = launch_of(store, known[0]) if known else None
+        outer = [each for each in store.list(RunFilter(run_prefix=around)) if each.run == around]
+        above = launch_of(store, outer[0]) if outer else None
     finally:
         stores.give_back(store)
     if known and known[0].run == around:
@@ -161,6 +163,7 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
             f"task {terms.task} is run {around}, in which this was started",
             hint="give the command inside of it another --task",
         )
+    launch = approvals.on_top(launch, above)
     was_inside = last is not None and last.within == around
     if as_step and known and (known[0].state.status == "failed" or not was_inside):
         terms = msgspec.structs.replace(terms, again=True)

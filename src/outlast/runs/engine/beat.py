@@ -14,19 +14,16 @@ from outlast import faults
 from outlast.core import budget, events as ev, plan, recovery, state as st
 from outlast.core.recovery import effect_key
 from outlast.core.replay import EffectRecord
-from outlast.core.secrets import mask
 from outlast.core.text import did_you_mean
 from outlast.core.values import (
     NOTHING,
     Answer,
     MemoryRef,
-    Payload,
     SessionMark,
     Usage,
     Window,
     digest,
     scrub,
-    shorten,
 )
 from outlast.errors import (
     AmbiguousOccurrence,
@@ -52,7 +49,6 @@ if TYPE_CHECKING:
 open_beat: "ContextVar[BeatEngine | None]" = ContextVar("outlast_open_beat", default=None)
 NAME_CHARS_MAX = 200
 KEY_CHARS_MAX = 255
-ARGUMENT_CHARS_SHOWN = 1_000  # of an act that a person is to approve
 FILE_BYTES_MAX = 64 << 20  # of a file that is remembered: of a larger one nobody can tell whether it changed
 TIMEOUT_MAX_S = 10**7
 CO_COROUTINE = 0x80
@@ -318,11 +314,14 @@ class BeatEngine:
             n = record.intent.n if record is not None and here else self._new_effect()
             self._reached.add(n)
             our_key = key if key is not None else effect_key(self._journal.run, self.number, name, occurrence)
-            asks = (
-                None
-                if within_s is None
-                else self._approval_of(name, our_key, arguments, encoded, key, within_s)
-            )
+            asks = None
+            if within_s is not None:
+                beat = (
+                    self.number if key is None else 0
+                )  # an act under the caller's own key outlives its beat
+                asks = questions.of_act(
+                    name, args, kwargs, our_key, digest(encoded), arguments, beat, within_s
+                )
             act = Act(
                 beat=self.number, n=n, name=name, occurrence=occurrence, own_key=key is not None,
                 key=our_key, ask=asks,
@@ -331,17 +330,6 @@ class BeatEngine:
                 key_ttl_s=self.owner.settings["key_ttl_s"],
             )  # fmt: skip
             return (yield from perform(self._journal, act, record))
-
-    def _approval_of(
-        self, name: str, key: str, arguments: Payload, encoded: bytes, own_key: str | None, within_s: int
-    ) -> Inquiry:
-        """The question about exactly this act with these arguments. Under the caller's own key it outlives its beat, as the act does."""
-        bound = digest(encode([name, key, digest(encoded)]))
-        beat = self.number if own_key is None else 0
-        text = f"{name} {mask(shorten(encoded.decode(), ARGUMENT_CHARS_SHOWN))[0]}"
-        return Inquiry(
-            kind="approval", text=text, digest=bound, subject=arguments, beat=beat, within_s=within_s
-        )
 
     def _within_s(self, approve: bool | str) -> int:
         """How long an approval may take."""

@@ -2,6 +2,7 @@
 
 The rules are in `core/questions.py`; the agents' calls ask in `supervisor/agent`, with the same events."""
 
+import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -10,7 +11,8 @@ import msgspec
 
 from outlast import faults
 from outlast.core import events as ev, questions as qs, state as st
-from outlast.core.values import NOTHING, Payload, shorten
+from outlast.core.secrets import mask
+from outlast.core.values import NOTHING, Payload, digest, shorten
 from outlast.errors import NotAnswered, NotApproved, UsageError, WaitsForPerson
 from outlast.runs.engine.steps import Append, Steps
 from outlast.store.protocol import Request
@@ -18,6 +20,7 @@ from outlast.store.protocol import Request
 TEXT_CHARS_MAX = 4_000
 REPLY_CHARS_MAX = 4_000
 CHOICE_CHARS_MAX = 100
+CALL_CHARS_MAX = 2_000
 
 
 class AnswerArgs(msgspec.Struct, frozen=True):
@@ -38,6 +41,29 @@ class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
     subject: Payload = NOTHING
     beat: int = 0
     within_s: int = 0  # 0: for ever
+
+
+def of_act(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, arguments: str, subject: Payload, beat: int, within_s: int
+) -> Inquiry:  # fmt: skip
+    """The question about exactly this act: its key and the digest of its `arguments` bind the answer to it."""
+    bound = digest(msgspec.json.encode((name, key, arguments)))
+    text = mask(shorten(_call_words(name, args, kwargs), CALL_CHARS_MAX))[0]
+    return Inquiry(kind="approval", text=text, digest=bound, subject=subject, beat=beat, within_s=within_s)
+
+
+def _call_words(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """A call as a person reads it: `pay(10, to="ada")`, or the command line of a script's effect."""
+    if (
+        len(args) == 1
+        and not kwargs
+        and isinstance(args[0], list)
+        and all(isinstance(each, str) for each in args[0])
+    ):
+        return f"{name}: {shlex.join(args[0])}"
+    values = [msgspec.json.encode(each).decode() for each in args]
+    values += [f"{word}={msgspec.json.encode(each).decode()}" for word, each in kwargs.items()]
+    return f"{name}({', '.join(values)})"
 
 
 class Asker(Protocol):
@@ -86,7 +112,7 @@ def _answered(port: Asker, ask: Inquiry) -> Steps:
         yield Append(tuple(qs.overdue((found,), port.now())))
         found = qs.of_call(port.state.questions, ask.kind, ask.digest)
     if found is None:
-        event = asked(port.state, ask, port.now())
+        event = event_of(port.state, ask, port.now())
         faults.point("ask.before")
         yield port.in_beat(event)
         faults.point("ask.recorded")
@@ -97,7 +123,7 @@ def _answered(port: Asker, ask: Inquiry) -> Steps:
     return found
 
 
-def asked(
+def event_of(
     state: st.RunState, ask: Inquiry, now: datetime, *, kind_of_call: str = "", target: str = ""
 ) -> ev.QuestionAsked:
     """The event that asks. Raises UsageError where too much is open already."""
