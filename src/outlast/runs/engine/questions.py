@@ -149,7 +149,10 @@ def waits(run: str, found: qs.Questions) -> WaitsForPerson:
         hint = f"`outlast answer {run} --id {first.id}` shows its choices, and takes the answer behind it"
     what = "; ".join(f"{each.id} {shorten(each.text, 200)}" for each in found)
     return WaitsForPerson(
-        f"run {run} waits for a person: {what}", questions=tuple(each.id for each in found), what=what, hint=hint
+        f"run {run} waits for a person: {what}",
+        questions=tuple(each.id for each in found),
+        what=what,
+        hint=hint,
     )
 
 
@@ -173,7 +176,7 @@ ANSWER = "answer"  # the request that brings one
 
 def _reply_to(port: Asker, found: qs.Question) -> str:
     """The whole text of an answer: the head has its beginning."""
-    if len(found.reply.encode()) < qs.REPLY_BYTES_MAX - 4:
+    if not found.reply.endswith("…"):
         return found.reply or ("no reason given" if found.answer != "answered" else "")
     return next(
         (
