@@ -4,9 +4,11 @@ import json
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from outlast.core import events as ev
 from outlast.processes import reap
 from tests.supervisor.host import Host
 from tests.support import commands
@@ -45,9 +47,10 @@ def refused(host: Host, *words: str) -> str:
     return answer.err
 
 
-def listed(host: Host) -> dict[str, object]:
+def listed(host: Host) -> dict[str, Any]:
     found = json.loads(host("ls", "--all", "--json").out)
-    return next(row for row in found if row["task"] == "t")  # type: ignore[no-any-return]
+    row: dict[str, Any] = next(row for row in found if row["task"] == "t")
+    return row
 
 
 def test_a_script_waits_without_a_process_and_goes_on_when_it_is_approved(host: Host) -> None:
@@ -56,7 +59,7 @@ def test_a_script_waits_without_a_process_and_goes_on_when_it_is_approved(host: 
     wait_for(lambda: not list(reap.find(run)) or None, what="no process is left")
     row = listed(host)
     assert (row["status"], row["standing"], row["needs"]) == ("parked", "waiting", "person")
-    [waits] = row["waits_for"]  # type: ignore[misc]
+    [waits] = row["waits_for"]
     assert (waits["id"], waits["kind"], waits["command"]) == ("a1", "approval", f"outlast approve {run} a1")
     assert "echo deployed" in waits["text"]
     assert starts(host, "true") == 3, "typed again it waits on, and costs no attempt"
@@ -151,17 +154,31 @@ def test_what_was_to_wait_at_the_first_start_waits_in_every_later_one(host: Host
     """Typed again without the option, and with the file of the repository rewritten by an agent."""
     folder = host.repository("t")
     (folder / "outlast.toml").write_text('[approve]\nclasses = ["deploy"]\n')
-    assert starts(host, "exit 1", options=("--approve", "push,*prod*", "--restarts", "1")) != 0
+    assert starts(host, DEPLOY, options=("--approve", "push,*prod*", "--approve-within", "2h")) == 3
     (folder / "outlast.toml").unlink()
-    host("resume", "t", "--project", str(folder))
-    assert starts(host, "true") == 0, host.said("t")
-    assert launch_of(host)["approve_kinds"] == ["push", "deploy"]
-    assert launch_of(host)["approve_targets"] == ["*prod*"]
+    person(host, "approve", "t", "--no-start")
+    assert starts(host, DEPLOY) == 0, host.said("t")
+    launch = launch_of(host)
+    assert (launch["approve_kinds"], launch["approve_targets"]) == (["push", "deploy"], ["*prod*"])
+    assert launch["approve_within"] == "2h"
 
 
-def launch_of(host: Host) -> dict[str, object]:
+def test_no_line_behind_a_call_that_waits_is_run(host: Host) -> None:
+    """Not even one for a call that fails, or of a script that shrugs off signals."""
+    lines = ("trap : TERM", f"{DEPLOY} || echo went on >> ../done", "echo behind >> ../done")
+    assert starts(host, *lines) == 3
+    assert done(host) == []
+    person(host, "approve", "t")
+    host.comes_to("t", "done")
+    assert done(host) == ["deployed", "behind"]
+
+
+def launch_of(host: Host) -> dict[str, Any]:
     events = host.store.read(host.summary("t").run, after=0, tags=("attempt_started",)).events
-    return json.loads(bytes(events[-1].event.launch.v))  # type: ignore[union-attr, no-any-return]
+    event = events[-1].event
+    assert isinstance(event, ev.AttemptStarted)
+    assert event.launch is not None
+    return dict(json.loads(bytes(event.launch.v)))
 
 
 @pytest.mark.parametrize(
