@@ -211,6 +211,10 @@ KEYS: tuple[Key, ...] = (
         _ON,
     ),
     Key(
+        "run_mcp", bool, False, "give agents this run's tools by MCP: budget, context, effects, stage, remember, settle, save",
+        _MAY,
+    ),
+    Key(
         "gateway", bool, False, "put the metering gateway between an agent and its model",
         _ACTS,
     ),
@@ -372,7 +376,7 @@ def variable(name: str) -> str:
 TIMING = "OUTLAST_TIMING"
 # Each has a `timing.py` with its durations.
 TIMED = (
-    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "inspect", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
+    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "inspect", "mcp", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
 )  # fmt: skip
 _Timing = TypeVar("_Timing")
 _timings: dict[tuple[str, str], Any] = {}  # made once for each package and text

@@ -35,6 +35,7 @@ EXIT_PIPE = 141
 MODULES: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.run": ("run",),
     "outlast.cli.commands.step": ("step", "effect", "stage", "remember", "shell-init", "__attach", "__keep"),
+    "outlast.cli.commands.mcp": ("mcp",),
     "outlast.cli.commands.state": ("state",),
     "outlast.cli.commands.show": ("ls", "show", "log", "effects", "context"),
     "outlast.cli.commands.output": ("output",),
