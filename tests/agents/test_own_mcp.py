@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from outlast.agents.codex.agent import AGENT as CODEX
 from outlast.agents.common import own_server
+from outlast.agents.events import ToolStart
 from outlast.mcp import tools
 from tests.agents.agent_under_outlast import LIMIT_S, Under
 from tests.agents.agent_world import AgentWorld
@@ -51,6 +53,18 @@ def test_what_an_agent_says_by_its_tools_is_on_record_and_nothing_of_it_is_held(
     assert len([each for each in shown["saves"] if each["kind"] == "manual"]) == 1
     outward = [each for each in under.effects() if each["args"].get("outward")]
     assert outward == [], json.dumps(outward)
+
+
+@pytest.mark.parametrize("under", [("codex", None)], indirect=True, ids=["codex"])
+def test_codex_names_the_tools_of_a_server_in_its_rollout_as_in_its_hooks(under: Under) -> None:
+    world = under.world
+    world.model.script = Script([Step("First.", (called(under, "stage", name="reviewing"),)), Step("Done.")])
+    process = under.start(env=under.environ(OUTLAST_RUN_MCP="true"))
+    process.communicate(timeout=LIMIT_S)
+    [path] = (world.home / ".codex/sessions").rglob("rollout-*.jsonl")
+    started = [event for line in path.read_bytes().splitlines() for event in CODEX.transcript.parse(line)]
+    assert [event.name for event in started if isinstance(event, ToolStart)] == ["mcp__outlast__stage"]
+    assert [each["args"]["tool"] for each in under.effects()] == ["mcp__outlast__stage"]
 
 
 def _said(history: History) -> str:
