@@ -338,7 +338,9 @@ class Responses:
             }
             items.append({**message, "content": content})
         for call in answer.calls:
-            space, _, name = call.name.rpartition("__") if call.name.startswith("mcp__") else ("", "", call.name)
+            space, _, name = (
+                call.name.rpartition("__") if call.name.startswith("mcp__") else ("", "", call.name)
+            )
             ids = {"id": f"fc_{call.id}", "call_id": f"call_{call.id}", "name": name}
             ids |= {"namespace": space} if space else {}
             if isinstance(call.input, str):

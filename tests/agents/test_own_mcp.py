@@ -42,7 +42,9 @@ def test_what_an_agent_says_by_its_tools_is_on_record_and_nothing_of_it_is_held(
             Step("Done."),
         ]
     )
-    process = under.start("--budget", "400k", "--budget", "beats=50", env=under.environ(OUTLAST_RUN_MCP="true"))
+    process = under.start(
+        "--budget", "400k", "--budget", "beats=50", env=under.environ(OUTLAST_RUN_MCP="true")
+    )
     out, err = (text.decode() for text in process.communicate(timeout=LIMIT_S))
     assert process.returncode == 0, err
     shown = under.shown()
