@@ -26,7 +26,7 @@ def called(under: Under, tool: str, **given: object) -> Call:
 
 
 def test_the_agents_know_our_tools_by_their_names() -> None:
-    assert own_server.TOOLS == tuple(each.name for each in tools.TOOLS)
+    assert tuple(each.name for each in tools.TOOLS) == own_server.TOOLS
 
 
 def test_what_an_agent_says_by_its_tools_is_on_record_and_nothing_of_it_is_held(
