@@ -1,13 +1,22 @@
 """The real agents call the tools of `outlast mcp`, handed to them for the run: what they say is on record, and nothing is held."""
 
 import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from outlast.agents import registry
+from outlast.agents.claude.cli import FILE_TOOLS, OWN_TOOLS, TABLE, with_http_hooks
 from outlast.agents.codex.agent import AGENT as CODEX
-from outlast.agents.common import own_server
+from outlast.agents.common import argv, own_server
 from outlast.agents.events import ToolStart
+from outlast.agents.outward.classify import classify
+from outlast.agents.values import AgentCommand, Ask, HttpHook, McpServer
 from outlast.mcp import tools
+from tests.agents import checks
 from tests.agents.agent_under_outlast import LIMIT_S, Under
 from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Call, History, Script, Step
@@ -55,6 +64,130 @@ def test_what_an_agent_says_by_its_tools_is_on_record_and_nothing_of_it_is_held(
     assert len([each for each in shown["saves"] if each["kind"] == "manual"]) == 1
     outward = [each for each in under.effects() if each["args"].get("outward")]
     assert outward == [], json.dumps(outward)
+
+
+OURS = McpServer(("/py thon", "-m", "outlast", "mcp"), {"OUTLAST_SOCKET": "/s o", "OUTLAST_ATTEMPT": "r.1"})
+ENTRY = {"command": "/py thon", "args": ["-m", "outlast", "mcp"], "env": dict(OURS.variables)}
+
+
+def given(name: str, words: str, folder: Path, **more: Any) -> AgentCommand:
+    """How an agent is started with our server."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    known = registry.by_name(name)
+    assert known is not None
+    more = {
+        "environment": {"HOME": str(home), "PATH": ""},
+        "cwd": home,
+        "folder": folder,
+        "hook": ("/hook",),
+        "mcp": OURS,
+    } | more
+    return checks.launched(known, Ask(words=tuple(words.split()), **more))
+
+
+def option(command: AgentCommand, name: str) -> str:
+    return command.command[command.command.index(name) + 1]
+
+
+def test_claude_keeps_its_own_servers_and_may_call_ours_unless_its_user_forbids_it(tmp_path: Path) -> None:
+    theirs = json.dumps({"permissions": {"allow": ["Read"], "deny": ["mcp__outlast__save"]}})
+    words = "claude -p x --mcp-config a.json b.json --strict-mcp-config"
+    known = registry.by_name("claude")
+    assert known is not None
+    ask = Ask(
+        words=(*words.split(), "--settings", theirs), environment={"PATH": ""}, cwd=tmp_path, folder=tmp_path, hook=("/hook",), mcp=OURS
+    )  # fmt: skip
+    launch = checks.launched(known, ask)
+    parts = argv.split(launch.command[1:], TABLE)
+    lists = [part.values for part in parts if part.names == ("--mcp-config",)]
+    assert lists == [(str(tmp_path / "claude-mcp.json"),), ("a.json", "b.json")]
+    assert "--strict-mcp-config" in launch.command
+    assert "x" in launch.command
+    own = tmp_path / "claude-mcp.json"
+    assert json.loads(own.read_text()) == {"mcpServers": {"outlast": ENTRY}}
+    assert own.stat().st_mode & 0o777 == 0o600
+    settings = json.loads(Path(option(launch, "--settings")).read_text())
+    assert settings["permissions"]["deny"] == ["mcp__outlast__save"]
+    assert settings["permissions"]["allow"] == ["Read", *OWN_TOOLS]
+
+
+def test_claudes_hooks_by_http_are_not_asked_about_our_tools_but_about_those_of_another_server() -> None:
+    hook = HttpHook("http://127.0.0.1:1/", "X", "s")
+    unhooked = {*FILE_TOOLS, *OWN_TOOLS}
+    for tools_apart, ours_are_hooked in ((unhooked, False), (FILE_TOOLS, True)):
+        [entry] = with_http_hooks({}, hook, tools_apart)["hooks"]["PreToolUse"]  # type: ignore[index]
+        assert bool(re.search(entry["matcher"], "mcp__outlast__save")) == ours_are_hooked
+        for other in ("mcp__outlast__saves", "mcp__outlast__push", "mcp__other__save", "Bash"):
+            assert re.search(entry["matcher"], other), other
+
+
+def test_without_our_server_an_agent_is_started_as_ever(tmp_path: Path) -> None:
+    for name, words in COMMANDS.items():
+        launch = given(name, words, tmp_path, mcp=None)
+        assert "mcp" not in json.dumps([launch.command, dict(launch.environment)]), name
+        assert launch.unhooked <= frozenset(FILE_TOOLS)
+
+
+COMMANDS = {
+    "claude": "claude -p x",
+    "codex": "codex exec x",
+    "gemini": "gemini -p x",
+    "kimi-code": "kimi -p x",
+    "opencode": "opencode run x",
+}
+
+
+def test_codex_is_told_by_a_setting_of_its_command_line(tmp_path: Path) -> None:
+    launch = given("codex", "codex exec -c mcp_servers.mine.command='m' x", tmp_path)
+    told = [word for word in launch.command if word.startswith("mcp_servers.outlast=")]
+    assert tomllib.loads(told[0])["mcp_servers"]["outlast"] == ENTRY | {
+        "default_tools_approval_mode": "approve"
+    }
+    assert any(word.startswith("mcp_servers.mine") for word in launch.command)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "file", "variable"),
+    [
+        ("gemini", ".gemini", "settings.json", "GEMINI_CLI_HOME"),
+        ("kimi-code", ".kimi-code", "mcp.json", "KIMI_CODE_HOME"),
+    ],
+)
+def test_a_home_of_the_runs_own_has_our_server_besides_theirs_and_their_file_stays(
+    tmp_path: Path, name: str, folder: str, file: str, variable: str
+) -> None:
+    real = tmp_path / "home" / folder
+    real.mkdir(parents=True)
+    theirs = {"mcpServers": {"mine": {"command": "m"}, "outlast": {"command": "another"}}, "other": 1}
+    (real / file).write_text(json.dumps(theirs))
+    launch = given(name, COMMANDS[name], tmp_path)
+    home = Path(launch.environment[variable])
+    found = json.loads((home / folder / file if name == "gemini" else home / file).read_text())
+    trusted = {"trust": True} if name == "gemini" else {}
+    assert found["mcpServers"] == {"mine": {"command": "m"}, "outlast": ENTRY | trusted}
+    assert found["other"] == 1
+    assert json.loads((real / file).read_text()) == theirs
+
+
+def test_opencode_is_told_by_its_variable_besides_what_that_says(tmp_path: Path) -> None:
+    content = json.dumps({"mcp": {"mine": {"type": "local"}}, "model": "m"})
+    environment = {"HOME": str(tmp_path / "home"), "PATH": "", "OPENCODE_CONFIG_CONTENT": content}
+    launch = given("opencode", "opencode run x", tmp_path, environment=environment)
+    found = json.loads(launch.environment["OPENCODE_CONFIG_CONTENT"])
+    assert found["model"] == "m"
+    assert found["mcp"]["mine"] == {"type": "local"}
+    assert found["mcp"]["outlast"] == {
+        "type": "local", "command": list(OURS.command), "environment": dict(OURS.variables), "enabled": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", own_server.TOOLS)
+def test_a_call_of_ours_stays_inside_and_one_of_a_server_with_a_like_name_does_not(tool: str) -> None:
+    for name in (f"mcp__outlast__{tool}", f"mcp_outlast_{tool}"):
+        assert classify(name, {"effect": "1.1", "name": "x"}, "/") == []
+    for name in (f"mcp__outlast2__post_{tool}", "mcp__outlast__push_it"):
+        assert classify(name, {"name": "x"}, "/")
 
 
 @pytest.mark.parametrize("under", [("codex", None)], indirect=True, ids=["codex"])
