@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,14 @@ def test_a_client_that_reads_no_more_ends_it(client: RawClient) -> None:
     client.process.stdout.close()
     client.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "budget"}})
     assert client.process.wait(TIMEOUT_S) == 0
+
+
+def test_what_is_printed_beside_the_protocol_does_not_reach_the_client(tmp_path: Path) -> None:
+    program = "from outlast.mcp.stdio import Writer; import os; w = Writer(1); print('stray', flush=True); os.system('echo child'); w.write(b'{}')"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, timeout=TIMEOUT_S, check=True
+    )
+    assert (done.stdout, done.stderr) == (b"{}\n", b"stray\nchild\n")
 
 
 def test_typed_by_a_person_it_says_in_a_line_what_it_is_for(tmp_path: Path) -> None:

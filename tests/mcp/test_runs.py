@@ -40,6 +40,25 @@ def test_ten_thousand_requests_at_once_are_each_answered_once(around: Around) ->
     ]
 
 
+def test_what_was_asked_before_the_end_of_the_input_is_answered(around: Around) -> None:
+    with around.client() as client:
+        client.shake()
+        client.send(
+            *(
+                {
+                    "jsonrpc": "2.0",
+                    "id": n,
+                    "method": "tools/call",
+                    "params": {"name": "stage", "arguments": {"name": f"s{n}"}},
+                }
+                for n in range(100, 120)
+            )
+        )
+        assert client.end() == 0
+        assert [client.receive()["id"] for _ in range(20)] == list(range(100, 120))
+    assert around.events("stage_set")[-1]["stage"] == "s119"
+
+
 def test_a_frozen_run_is_a_tool_error_within_the_limit(around: Around) -> None:
     with around.client(**QUICK) as client:
         client.shake()

@@ -1,7 +1,6 @@
 """The revisions of the protocol, and by which of them a request is answered.
 
-Up to 2025-11-25 a client opens with `initialize`, and the whole process speaks the revision that was agreed on. From 2026-07-28
-on there is no handshake: each request names its revision in `_meta`. One process may meet both."""
+Up to 2025-11-25 a client opens with `initialize`; from 2026-07-28 on each request names its revision in `_meta`. One process may meet both."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -58,10 +57,10 @@ NAMED = tuple(name for name, each in REVISIONS.items() if each.by_request)
 
 def agreed(params: Mapping[str, msgspec.Raw]) -> Revision:
     """What a handshake agrees on: what the client asks for, or the newest that has handshakes. Raises ProtocolError."""
-    asked = _plain(params.get("protocolVersion"))
-    if not isinstance(asked, str):
+    version = _plain(params.get("protocolVersion"))
+    if not isinstance(version, str):
         raise ProtocolError(INVALID_PARAMS, "initialize needs protocolVersion, a text")
-    return REVISIONS[asked if asked in SHAKEN else SHAKEN[-1]]
+    return REVISIONS[version if version in SHAKEN else SHAKEN[-1]]
 
 
 def of_request(params: Mapping[str, msgspec.Raw], shaken: Revision | None) -> Revision:
@@ -78,17 +77,17 @@ def of_request(params: Mapping[str, msgspec.Raw], shaken: Revision | None) -> Re
     missing = [name for name in _REQUIRED if name not in given]
     if missing:
         raise ProtocolError(INVALID_PARAMS, f"params._meta lacks {missing[0]}")
-    asked, abilities = given[_REQUIRED[0]], given[_REQUIRED[1]]
-    if not isinstance(asked, str) or not isinstance(abilities, dict):
+    version, abilities = given[_REQUIRED[0]], given[_REQUIRED[1]]
+    if not isinstance(version, str) or not isinstance(abilities, dict):
         raise ProtocolError(INVALID_PARAMS, f"{_REQUIRED[0]} must be a text, {_REQUIRED[1]} an object")
-    if asked not in NAMED:
+    if version not in NAMED:
         supported: list[str] = [*NAMED, *reversed(SHAKEN)]
         raise ProtocolError(
             UNSUPPORTED_VERSION,
             "Unsupported protocol version",
-            {"supported": supported, "requested": asked[:100]},
+            {"supported": supported, "requested": version[:100]},
         )
-    return REVISIONS[asked]
+    return REVISIONS[version]
 
 
 def _plain(value: msgspec.Raw | None) -> Any:

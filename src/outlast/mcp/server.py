@@ -1,7 +1,6 @@
 """The MCP server: JSON-RPC 2.0 by lines. It answers what needs nobody, and passes calls of tools on to the run.
 
-Calls that look and calls that write have a thread each: a save that takes long keeps nobody from the budget, and what a client
-writes is recorded in the order in which it asked."""
+Calls that look and calls that write have a thread each: a long save keeps nobody from the budget, and writes keep their order."""
 
 import contextlib
 import queue
@@ -34,7 +33,6 @@ from outlast.supervisor.socket.tools import RememberArguments
 
 WAITING_MAX = 1_000  # calls of tools: with more we read no further until one has ended
 BATCH_MAX = 100
-CACHED_MS = 3_600_000  # how long a client may believe what does not change while we live
 _ABOUT = {"name": "outlast", "title": "outlast", "version": __version__}
 _NULL = msgspec.Raw(b"null")
 
@@ -179,7 +177,7 @@ class McpServer:
             case "server/discover" if revision.by_request:
                 found = self._about() | {
                     "supportedVersions": NAMED,
-                    "ttlMs": CACHED_MS,
+                    "ttlMs": self._timing.cached_ms,
                     "cacheScope": "private",
                 }
                 return give(_result(request, revision, found))
@@ -203,7 +201,9 @@ class McpServer:
             raise ProtocolError(INVALID_PARAMS, "there is one page only, so no cursor is one of ours")
         shown = tools.listed(has_structure=revision.has_structure, has_annotations=revision.has_annotations)
         found: dict[str, Any] = {"tools": shown if self._is_inside else ()}
-        return found | ({"ttlMs": CACHED_MS, "cacheScope": "private"} if revision.by_request else {})
+        return found | (
+            {"ttlMs": self._timing.cached_ms, "cacheScope": "private"} if revision.by_request else {}
+        )
 
     # -- calls of tools ------------------------------------------------------------------------------------------------
 

@@ -89,9 +89,9 @@ class ToolCalls:
         with self._beats.lock:
             return tools.ContextResult(run=self._run.id, context=self._run.context())
 
-    def _effects(self, asked: tools.EffectsArguments) -> tools.EffectsResult:
-        found = [each for each in self._all_effects() if not asked.in_doubt or each.state == "in_doubt"]
-        shown = found[-asked.last :]
+    def _effects(self, wanted: tools.EffectsArguments) -> tools.EffectsResult:
+        found = [each for each in self._all_effects() if not wanted.in_doubt or each.state == "in_doubt"]
+        shown = found[-wanted.last :]
         return tools.EffectsResult(
             run=self._run.id, effects=tuple(map(_line, shown)), left_out=len(found) - len(shown)
         )
@@ -102,24 +102,24 @@ class ToolCalls:
 
     # -- putting on record -------------------------------------------------------------------------------------------
 
-    def _stage(self, asked: tools.StageArguments) -> tools.StageResult:
-        self._scripts.stage(asked.name, {})
+    def _stage(self, wanted: tools.StageArguments) -> tools.StageResult:
+        self._scripts.stage(wanted.name, {})
         return tools.StageResult(stage=self._run.state.stage)
 
-    def _remember(self, asked: tools.RememberArguments) -> tools.RememberResult:
-        self._scripts.remember(asked.name, asked.path, {})
-        return tools.RememberResult(name=asked.name, uri=asked.path)
+    def _remember(self, wanted: tools.RememberArguments) -> tools.RememberResult:
+        self._scripts.remember(wanted.name, wanted.path, {})
+        return tools.RememberResult(name=wanted.name, uri=wanted.path)
 
-    def _settle(self, asked: tools.SettleArguments) -> tools.SettleResult:
+    def _settle(self, wanted: tools.SettleArguments) -> tools.SettleResult:
         """Durable when it returns: the run has taken the word in, and what holds calls has heard of it."""
         with self._beats.noting_failure(), self._beats.lock:
             self._run.drive(self._run.take_findings())  # a person who was first has the say
-            store, run, result = self._run.journal.store, self._run.id, msgspec.json.encode(asked.result)
-            requests.settling(store, run, asked.effect, asked.finding, result)
-            self._refuse_others(asked)
-            requests.settle(store, run, asked.effect, asked.finding, result, by=BY_AGENT)
+            store, run, result = self._run.journal.store, self._run.id, msgspec.json.encode(wanted.result)
+            requests.settling(store, run, wanted.effect, wanted.finding, result)
+            self._refuse_others(wanted)
+            requests.settle(store, run, wanted.effect, wanted.finding, result, by=BY_AGENT)
             self._run.drive(self._run.take_findings())
-        effect = self._effect(asked.effect)
+        effect = self._effect(wanted.effect)
         return tools.SettleResult(effect=effect.id, state=effect.state, settled_by=effect.settled_by)
 
     def _effect(self, wanted: str) -> show.Effect:
@@ -130,9 +130,9 @@ class ToolCalls:
             )
         return found
 
-    def _refuse_others(self, asked: tools.SettleArguments) -> None:
+    def _refuse_others(self, wanted: tools.SettleArguments) -> None:
         """Refuse what only a person decides, and a "did not" while a process of the call may do it yet."""
-        found = self._effect(asked.effect)
+        found = self._effect(wanted.effect)
         if _settles(found) != "you":
             raise RunRefused(
                 f"effect {found.id} {found.name!r} is for a person to settle: it is not one of your own calls that you were told to look up",
@@ -140,7 +140,7 @@ class ToolCalls:
             )
         alive = (
             Roster(self._run.journal.store.local.roster(self._run.id)).alive(found.key)
-            if asked.finding == "did_not"
+            if wanted.finding == "did_not"
             else []
         )
         if alive:
@@ -150,7 +150,7 @@ class ToolCalls:
                 hint="wait until that has ended, or end it; then look, and say it again",
             )
 
-    def _save(self, asked: tools.SaveArguments) -> tools.SaveResult:
+    def _save(self, wanted: tools.SaveArguments) -> tools.SaveResult:
         run = self._run
         if run.files is None:
             raise RunRefused(
@@ -158,7 +158,7 @@ class ToolCalls:
                 hint="start it in a folder that is not your home",
             )
         with self._beats.telling_full_disk():
-            save = run.files.save("manual", run.state, asked.message, if_dirty=True)
+            save = run.files.save("manual", run.state, wanted.message, if_dirty=True)
         if save is None:
             return tools.SaveResult(
                 commit="", left_out=(), text="nothing to save: the files are as HEAD has them"
