@@ -2,15 +2,53 @@
 
 import os
 import signal
+import socket
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.mcp.client import RawClient
 from tests.mcp.conftest import Around
+from tests.support.environment import TIMEOUT_S, isolate
 from tests.support.processes import kill_at_once, wait_for
+
+
+@dataclass
+class Silent:
+    """A run that takes calls and answers none, and a client of `outlast mcp` in it."""
+
+    client: RawClient
+    listening: socket.socket
+
+    def accepted(self) -> socket.socket:
+        """The connection of the next call, once all that it says has come."""
+        there, _ = self.listening.accept()
+        there.settimeout(20.0)  # it comes at once, or never
+        size = int.from_bytes(there.recv(4, socket.MSG_WAITALL), "big")
+        assert b"budget" in there.recv(size, socket.MSG_WAITALL)
+        return there
+
+    def wait_for_end(self, there: socket.socket) -> None:
+        with there:
+            assert there.recv(1) == b""
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[Silent]:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.settimeout(TIMEOUT_S)
+        listening.bind(str(tmp_path / "socket"))
+        listening.listen()
+        inside = {"OUTLAST_SOCKET": str(tmp_path / "socket"), "OUTLAST_ATTEMPT": "r.1", "OUTLAST_RUN": "r"}
+        forever = {"OUTLAST_TIMING": "mcp.answer_s=3600"}
+        with RawClient.start(isolate(tmp_path).environ(**inside, **forever), tmp_path) as client:
+            client.shake()
+            yield Silent(client, listening)
+
 
 QUICK = {"OUTLAST_TIMING": "mcp.answer_s=0.4,mcp.save_s=0.6"}
 
@@ -74,24 +112,19 @@ def test_a_frozen_run_is_a_tool_error_within_the_limit(around: Around) -> None:
         assert client.call("budget", limit_s=60)["isError"] is False
 
 
-def test_a_cancelled_call_is_not_answered_and_keeps_nobody_waiting(around: Around) -> None:
-    with around.client() as client:
-        client.shake()
-        os.kill(around.supervisor, signal.SIGSTOP)
-        try:
-            for number in (900, 901):  # one under way, one behind it
-                client.send(
-                    {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": "budget"}}
-                )
-            assert client.ask("ping")["result"] == {}
-            cancelled = "notifications/cancelled"
-            for number in (901, 900):
-                client.send({"jsonrpc": "2.0", "method": cancelled, "params": {"requestId": number}})
-            assert client.ask("ping")["result"] == {}
-        finally:
-            os.kill(around.supervisor, signal.SIGCONT)
-        assert client.call("budget")["isError"] is False
-        assert not {900, 901} & {each["id"] for each in client.seen}
+def test_a_cancelled_call_is_not_answered_and_keeps_nobody_waiting(silent: Silent) -> None:
+    client = silent.client
+    for number in (900, 901):  # one under way, one behind it
+        client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": "budget"}})
+    first = silent.accepted()
+    assert client.ask("ping")["result"] == {}
+    for number in (901, 900):
+        client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+    silent.wait_for_end(first)
+    client.send({"jsonrpc": "2.0", "id": 902, "method": "tools/call", "params": {"name": "budget"}})
+    silent.accepted().close()  # the one behind it was never made
+    assert client.receive()["id"] == 902
+    assert not {900, 901} & {each["id"] for each in client.seen}
 
 
 def test_a_second_request_under_an_id_that_is_under_way_is_refused(around: Around) -> None:
