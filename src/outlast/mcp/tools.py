@@ -54,6 +54,11 @@ TOOLS = (
         "did_not has it done twice. What only a person decides is refused.",
     ),
     AgentTool(
+        name="ask", title="Ask your user", arguments=tools.AskArguments, result=tools.AskResult,
+        description="Ask a person who is not there now. You are stopped until somebody has answered, and then go on; ask the same "
+        "again, and the answer is there. Ask only what you cannot find out or decide.",
+    ),
+    AgentTool(
         name="save", title="Save the files now", arguments=tools.SaveArguments, result=tools.SaveResult,
         description="Save all files of the workspace now, also what git does not track. Branch, index and stash stay as they are.",
     ),

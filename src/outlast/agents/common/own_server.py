@@ -6,7 +6,7 @@ from typing import Any
 from outlast.agents.values import McpServer
 
 NAME = "outlast"
-TOOLS = ("budget", "context", "effects", "stage", "remember", "settle", "save")
+TOOLS = ("budget", "context", "effects", "stage", "remember", "settle", "ask", "save")
 
 
 def entry(server: McpServer) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 from outlast import decoders
 from outlast.core import budget as budgets
 from outlast.core.text import short
-from outlast.errors import OutlastError, RunRefused, UsageError
+from outlast.errors import OutlastError, RunRefused, UsageError, WaitsForPerson
 from outlast.inspect import show
 from outlast.operations import requests
 from outlast.processes.proc import describe
@@ -21,7 +21,7 @@ from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.wire import ToolCall
 
 BY_AGENT = "agent"  # who settled it
-WRITING = ("stage", "remember", "settle", "save")
+WRITING = ("stage", "remember", "settle", "save", "ask")
 
 
 class ToolCalls:
@@ -40,6 +40,7 @@ class ToolCalls:
             "effects": (tools.EffectsArguments, self._effects),
             "settle": (tools.SettleArguments, self._settle),
             "save": (tools.SaveArguments, self._save),
+            "ask": (tools.AskArguments, self._ask),
         }
 
     def answer(self, call: ToolCall, *, is_stopping: bool) -> bytes:
@@ -149,6 +150,16 @@ class ToolCalls:
                 f"effect {found.id} may still be under way in {describe(oldest.pid)}",
                 hint="wait until that has ended, or end it; then look, and say it again",
             )
+
+    def _ask(self, wanted: tools.AskArguments) -> tools.AskResult:
+        """A person's answer, if there is one. Else the question is on record, and the attempt ends: it waits at no cost."""
+        try:
+            return tools.AskResult(answer=self._scripts.ask(wanted.text, wanted.choices, wanted.within))
+        except WaitsForPerson as error:
+            raise RunRefused(
+                f"{error}. You are stopped now, and go on when a person has answered",
+                hint="then ask the same again, in the same words and with the same choices: the answer is there",
+            ) from error
 
     def _save(self, wanted: tools.SaveArguments) -> tools.SaveResult:
         run = self._run

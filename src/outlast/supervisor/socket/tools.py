@@ -9,6 +9,7 @@ from msgspec import Meta
 NAME_CHARS_MAX, TEXT_CHARS_MAX = 200, 4_000
 EFFECTS_MAX = 200
 ACT_CHARS = 600
+CHOICES_MAX = 12
 
 # An agent says what it found when it looked. That nobody can find out, only a person says.
 AgentsFinding = Literal["happened", "did_not"]
@@ -60,6 +61,26 @@ class SettleArguments(Arguments, frozen=True):
     result: Annotated[
         Any, Meta(description="with happened: what the call would have returned, any JSON value")
     ] = None
+
+
+class AskArguments(Arguments, frozen=True):
+    """A question to a person."""
+
+    text: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=TEXT_CHARS_MAX,
+            description="the question, with all that a person must know",
+        ),
+    ]
+    choices: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=100)], ...],
+        Meta(max_length=CHOICES_MAX, description="the answers that it takes; none: any text"),
+    ] = ()
+    within: Annotated[
+        str, Meta(max_length=20, description="how long it waits for an answer, like 8h; empty: for ever")
+    ] = ""
 
 
 class SaveArguments(Arguments, frozen=True):
@@ -142,6 +163,12 @@ class SettleResult(msgspec.Struct, frozen=True, kw_only=True):
     effect: str
     state: str
     settled_by: str
+
+
+class AskResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's answer."""
+
+    answer: str
 
 
 class SaveResult(msgspec.Struct, frozen=True, kw_only=True):
