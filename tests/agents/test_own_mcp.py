@@ -6,10 +6,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.agents import registry
-from outlast.agents.claude.cli import FILE_TOOLS, OWN_TOOLS, TABLE, with_http_hooks
+from outlast.agents.claude.cli import FILE_TOOLS, OWN_TOOLS, TABLE, unhooked_for, with_http_hooks
 from outlast.agents.codex.agent import AGENT as CODEX
 from outlast.agents.common import argv, own_server
 from outlast.agents.events import ToolStart
@@ -126,7 +127,9 @@ def test_without_our_server_an_agent_is_started_as_ever(tmp_path: Path) -> None:
     for name, words in COMMANDS.items():
         launch = given(name, words, tmp_path, mcp=None)
         assert "mcp" not in json.dumps([launch.command, dict(launch.environment)]), name
-        assert launch.unhooked <= frozenset(FILE_TOOLS)
+    ask = Ask(words=("claude",), environment={}, cwd=tmp_path, folder=tmp_path)
+    assert unhooked_for(ask) == frozenset(FILE_TOOLS)
+    assert unhooked_for(msgspec.structs.replace(ask, mcp=OURS)) == {*FILE_TOOLS, *OWN_TOOLS}
 
 
 COMMANDS = {
@@ -188,6 +191,27 @@ def test_a_call_of_ours_stays_inside_and_one_of_a_server_with_a_like_name_does_n
         assert classify(name, {"effect": "1.1", "name": "x"}, "/") == []
     for name in (f"mcp__outlast2__post_{tool}", "mcp__outlast__push_it"):
         assert classify(name, {"name": "x"}, "/")
+
+
+@pytest.mark.parametrize("under", AGENTS[:2], indirect=True, ids=[name for name, _ in AGENTS[:2]])
+def test_an_agent_that_asks_is_stopped_and_has_the_answer_when_it_goes_on(under: Under) -> None:
+    world = under.world
+    question = called(under, "ask", text="which API?", choices=["v1", "v2"])
+
+    def asks(history: History, plays: int) -> Step:
+        is_answered = any('"answer":"v2"' in each.text.replace(" ", "") for each in history.results)
+        return Step("Done.") if is_answered else Step("I ask.", (question,))
+
+    world.model.script = Script(asks)
+    process = under.start(env=under.environ(OUTLAST_RUN_MCP="true"))
+    _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 3, err
+    assert [each["text"] for each in under.shown()["waits_for"]] == ["which API?"]
+    assert under.call("answer", "t", "v2", "--no-start").returncode == 0
+    process = under.start(env=under.environ(OUTLAST_RUN_MCP="true"))
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, err
+    assert b"Done." in out
 
 
 @pytest.mark.parametrize("under", [("codex", None)], indirect=True, ids=["codex"])

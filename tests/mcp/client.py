@@ -6,7 +6,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -28,10 +28,10 @@ class RawClient:
     numbers: int = 0
 
     @classmethod
-    def start(cls, env: Mapping[str, str], cwd: Any) -> Self:
+    def start(cls, env: Mapping[str, str], cwd: Any, command: Sequence[str] = (*ARGV, "mcp")) -> Self:
         return cls(
             subprocess.Popen(
-                [*ARGV, "mcp"], env=dict(env), cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                list(command), env=dict(env), cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,18 @@ class Around:
         with RawClient.start(self.environ(**more), self.night.work) as client:
             yield client
 
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[RawClient]:
+        """A client whose environment does not say whose it is, so that a stop of the run does not take it along."""
+        program = (
+            "import json, os, sys; os.environ.update(json.loads(sys.stdin.buffer.raw.readline()));"
+            "from outlast.cli.main import main; sys.exit(main(['mcp']))"
+        )
+        command = [sys.executable, "-P", "-c", program]
+        with RawClient.start(self.night.environ(), self.night.work, command) as client:
+            client.send(self.inside)
+            yield client
+
     def events(self, tag: str) -> list[dict[str, Any]]:
         return [each["event"] for each in self.night.ask("log", "t") if each["event"]["t"] == tag]
 
@@ -62,16 +75,15 @@ class Around:
 def around(tmp_path: Path) -> Iterator[Around]:
     with Night(tmp_path, isolate(tmp_path)) as night:
         (tmp_path / "dump.py").write_text(DUMP)
-        words = (
-            "--task",
-            "t",
-            "--budget",
-            "beats=500",
-            "--",
-            "python3",
-            str(tmp_path / "dump.py"),
-            str(tmp_path),
-        )
-        process = night.start(*words)
-        wait_for((tmp_path / "inside").exists, what="the command")
-        yield Around(night, process, json.loads((tmp_path / "inside").read_text()))
+        process, inside = begun(night)
+        yield Around(night, process, inside)
+
+
+def begun(night: Night) -> "tuple[subprocess.Popen[bytes], dict[str, str]]":
+    """The run, started or started again; and the variables that its command has."""
+    found = night.folder / "inside"
+    found.unlink(missing_ok=True)
+    command = ("python3", str(night.folder / "dump.py"), str(night.folder))
+    process = night.start("--task", "t", "--budget", "beats=500", "--", *command)
+    wait_for(found.exists, what="the command")
+    return process, json.loads(found.read_text())

@@ -49,7 +49,7 @@ def test_each_tool_is_listed_and_gives_what_its_schema_says(around: Around, mode
         }  # fmt: skip
         found = {}
         for each in tools.TOOLS:
-            if each.name != "settle":
+            if each.name not in ("settle", "ask"):
                 result = await client.call_tool(each.name, given.get(each.name, {}))  # it checks the schema
                 assert not result.is_error, result
                 found[each.name] = result.structured_content

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from outlast.mcp.revisions import SHAKEN
-from outlast.mcp.stdio import LINE_MAX_BYTES
 from tests.mcp.client import META, MODERN, NEWEST, NEWEST_SHAKEN, RawClient
 from tests.support.commands import ARGV
 from tests.support.environment import TIMEOUT_S, isolate
@@ -147,7 +146,7 @@ GARBAGE = [
     (b'{"jsonrpc": "2.0", "id": ' + b"9" * 5_000 + b', "method": "ping"}\n', -32600),
     (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}\n', -32602),
     (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": 5}}\n', -32602),
-    (b"x" * (LINE_MAX_BYTES + 1) + b"\n", -32600),
+    (b"x" * (5 << 20) + b"\n", -32600),
 ]
 
 

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.mcp.client import RawClient
-from tests.mcp.conftest import Around
+from tests.mcp.conftest import Around, begun
 from tests.support.environment import TIMEOUT_S, isolate
 from tests.support.processes import kill_at_once, wait_for
 
@@ -125,6 +126,26 @@ def test_a_cancelled_call_is_not_answered_and_keeps_nobody_waiting(silent: Silen
     silent.accepted().close()  # the one behind it was never made
     assert client.receive()["id"] == 902
     assert not {900, 901} & {each["id"] for each in client.seen}
+
+
+def test_a_question_stops_the_agent_and_its_answer_is_there_when_it_asks_again(around: Around) -> None:
+    question: dict[str, Any] = {"text": "which API?", "choices": ["v1", "v2"]}
+    with around.apart() as client:
+        client.shake()
+        assert "at most" in client.refused("ask", text="x", choices=["a", "a"])
+        text = client.refused("ask", **question)
+        assert "You are stopped now" in text
+        assert "in the same words" in text
+        assert around.process.wait(60) == 3
+        assert "the run does not answer" in client.refused("stage", limit_s=30, name="x")
+    shown = around.night.ask("show", "t")
+    assert [each["text"] for each in shown["waits_for"]] == ["which API?"]
+    assert around.night("answer", "t", "v2", "--no-start").code == 0
+    around.process, around.inside = begun(around.night)
+    with around.client() as client:
+        client.shake()
+        assert client.call("ask", **question)["structuredContent"] == {"answer": "v2"}
+    assert around.end() == 0
 
 
 def test_a_second_request_under_an_id_that_is_under_way_is_refused(around: Around) -> None:

@@ -218,7 +218,7 @@ class ClaudeCli:
             )
             parts = argv.without(parts, "--settings")
         words = (*ask.words[:start], *added, *argv.joined(parts))
-        return AgentCommand(words, variables, session, by_http, _unhooked(ask) if by_http else frozenset())
+        return AgentCommand(words, variables, session, by_http, unhooked_for(ask) if by_http else frozenset())
 
     def _by_http(self, parts: argv.Parts, ask: Ask) -> bool:
         """Whether its hooks come by HTTP: its version can deny what nobody answers, and nothing may keep them from us."""
@@ -323,7 +323,7 @@ def _write_settings(parts: argv.Parts, ask: Ask, variables: Mapping[str, str], *
     known = _version(ask) >= LATER
     path = ask.folder / SETTINGS_FILE
     if by_http and ask.by_http is not None:
-        settings = with_http_hooks(settings, ask.by_http, _unhooked(ask))
+        settings = with_http_hooks(settings, ask.by_http, unhooked_for(ask))
     elif ask.hook:
         settings = with_hooks(settings, ask.hook, (*HOOKED, *HOOKED_LATER) if known else HOOKED)
     if ask.mcp is not None:
@@ -349,7 +349,7 @@ def _mcp_flag(ask: Ask) -> tuple[str, ...]:
     return ("--mcp-config", str(_write_private(ask.folder / MCP_FILE, listed)))
 
 
-def _unhooked(ask: Ask) -> frozenset[str]:
+def unhooked_for(ask: Ask) -> frozenset[str]:
     """The tools that no hook by HTTP is asked for."""
     return frozenset(FILE_TOOLS) | (frozenset(OWN_TOOLS) if ask.mcp is not None else frozenset())
 

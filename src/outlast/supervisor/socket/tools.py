@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from outlast.core.questions import CHOICES_MAX
+
 NAME_CHARS_MAX, TEXT_CHARS_MAX = 200, 4_000
 EFFECTS_MAX = 200
 ACT_CHARS = 600
-CHOICES_MAX = 12
 
 # An agent says what it found when it looked. That nobody can find out, only a person says.
 AgentsFinding = Literal["happened", "did_not"]
