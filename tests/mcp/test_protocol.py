@@ -116,6 +116,8 @@ def test_only_the_one_revision_that_has_batches_answers_them(client: RawClient) 
     client.send([ping(number) for number in range(101)])
     assert code(client.receive()) == -32600
     client.send([told, told])  # nothing to answer
+    client.send(b'[{"jsonrpc":"2.0","id":3,"method":"\xff"},{"jsonrpc":"2.0","id":4,"method":"ping"}]\n')
+    assert [each.get("id") for each in client.receive()] == [None, 4]
     about = {"protocolVersion": NEWEST_SHAKEN, "capabilities": {}}
     client.send([{"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": about}])
     assert code(client.receive()[0]) == -32600

@@ -89,12 +89,13 @@ class McpServer:
             return give(_error(_NULL, INVALID_REQUEST, f"a message has more than {LINE_MAX_BYTES:,} bytes"))
         if not line.strip():
             return None
-        try:
-            if line.lstrip()[:1] == b"[":
-                return self._take_batch(decoders.decode(line, list[msgspec.Raw]))
+        if line.lstrip()[:1] != b"[":
             return self._take_one(msgspec.Raw(line), give)
+        try:
+            messages = decoders.decode(line, list[msgspec.Raw])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             return give(_error(_NULL, PARSE_ERROR, f"this is not JSON: {error}"))
+        return self._take_batch(messages)
 
     def _give(self, response: bytes | None) -> None:
         if response is not None:
@@ -125,6 +126,13 @@ class McpServer:
         return None
 
     def _take_one(self, message: msgspec.Raw, give: Give, *, in_batch: bool = False) -> None:
+        """One message, for which `give` is called once: now, or when its tool has answered."""
+        try:
+            self._read_one(message, give, in_batch=in_batch)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            give(_error(_NULL, PARSE_ERROR, f"this is not JSON: {error}"))
+
+    def _read_one(self, message: msgspec.Raw, give: Give, *, in_batch: bool) -> None:
         fields = _fields(message)
         if fields is None:
             return give(_error(_NULL, INVALID_REQUEST, "a message must be a JSON object"))
