@@ -134,7 +134,7 @@ def test_a_question_stops_the_agent_and_its_answer_is_there_when_it_asks_again(a
         client.shake()
         assert "at most" in client.refused("ask", text="x", choices=["a", "a"])
         text = client.refused("ask", **question)
-        assert "You are stopped now" in text
+        assert "You are stopped here" in text
         assert "in the same words" in text
         assert around.process.wait(60) == 3
         assert "the run does not answer" in client.refused("stage", limit_s=30, name="x")

@@ -109,12 +109,16 @@ def test_nothing_did_not_happen_while_a_process_of_it_may_do_it_yet(asked: Asked
     effect = asked.doubt()
     roster = asked.server._roster
     with subprocess.Popen(["sleep", "600"]) as process:
-        found = proc.look(process.pid)
-        assert found is not None
-        roster.name(f"{MARK}.9", "k1")
-        roster.enter(f"{MARK}.9", found)
-        assert "may still be under way" in asked.client.refused("settle", effect=effect, finding="did_not")
-        process.kill()
+        try:
+            found = proc.look(process.pid)
+            assert found is not None
+            roster.name(f"{MARK}.9", "k1")
+            roster.enter(f"{MARK}.9", found)
+            assert "may still be under way" in asked.client.refused(
+                "settle", effect=effect, finding="did_not"
+            )
+        finally:
+            process.kill()
     assert asked.client.call("settle", effect=effect, finding="did_not")["isError"] is False
 
 

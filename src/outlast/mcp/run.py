@@ -1,5 +1,6 @@
 """The run that this process belongs to, by its socket. A run that is gone, over or frozen is an answer, never a wait."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -16,6 +17,9 @@ _GONE = (
     "nothing was recorded by this call. Its records and files are safe; outlast goes on with them at the next start. Go on with "
     "your work, and try again in a minute"
 )
+
+
+_AGAIN = "then ask the same again, in the same words and with the same choices: the answer is there"
 
 
 class Refused(Exception):
@@ -53,13 +57,25 @@ class RunCall:
                 if self.is_cut:
                     raise Refused("it was cancelled")
                 there.send(message)
-                return _body(there.receive(limit_s=limit_s))
+                answer = there.receive(limit_s=limit_s)
+                if isinstance(answer, wire.Order) and answer.do == "wait":
+                    return _wait_to_be_stopped(there, answer, timing.stopped_s)
+                return _body(answer)
             finally:
                 there.close()
         except Gone as error:
             raise Refused(f"the run does not answer: {error}\nhint: {_GONE}") from error
         except OutlastError as error:
             raise Refused(in_words(error)) from error
+
+
+def _wait_to_be_stopped(there: Connection, order: wire.Order, limit_s: float) -> bytes:
+    """Stay until the agent is stopped: it must not go on as if this had been refused. Raises Refused when the run let go of us."""
+    with contextlib.suppress(Gone):
+        there.receive(limit_s=limit_s)
+    raise Refused(
+        f"{order.reason}. You are stopped here, and go on when a person has answered\nhint: {_AGAIN}"
+    )
 
 
 def _body(answer: wire.AnyMessage) -> bytes:

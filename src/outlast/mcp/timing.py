@@ -13,6 +13,9 @@ class Timing:
         20.0  # for the run to answer: a busy disk takes seconds, a supervisor that is stopped takes for ever
     )
     save_s: float = 150.0  # the same for a save: a large workspace takes long
+    stopped_s: float = (
+        60.0  # a person must answer: for the run to save its files and stop the agent, and us with it
+    )
     cached_ms: int = 3_600_000  # for which a client may believe what does not change while we live
     last_calls_s: float = 10.0  # stdin has ended: calls under way may still be put on record and answered
 

@@ -8,7 +8,7 @@ import msgspec
 from outlast import decoders
 from outlast.core import budget as budgets
 from outlast.core.text import short
-from outlast.errors import OutlastError, RunRefused, UsageError, WaitsForPerson
+from outlast.errors import OutlastError, RunRefused, UsageError
 from outlast.inspect import show
 from outlast.operations import requests
 from outlast.processes.proc import describe
@@ -152,14 +152,8 @@ class ToolCalls:
             )
 
     def _ask(self, wanted: tools.AskArguments) -> tools.AskResult:
-        """A person's answer, if there is one. Else the question is on record, and the attempt ends: it waits at no cost."""
-        try:
-            return tools.AskResult(answer=self._scripts.ask(wanted.text, wanted.choices, wanted.within))
-        except WaitsForPerson as error:
-            raise RunRefused(
-                f"{error}. You are stopped now, and go on when a person has answered",
-                hint="then ask the same again, in the same words and with the same choices: the answer is there",
-            ) from error
+        """A person's answer. Raises WaitsForPerson, with the question on record: then the attempt is stopped."""
+        return tools.AskResult(answer=self._scripts.ask(wanted.text, wanted.choices, wanted.within))
 
     def _save(self, wanted: tools.SaveArguments) -> tools.SaveResult:
         run = self._run
