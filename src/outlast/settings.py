@@ -232,6 +232,10 @@ KEYS: tuple[Key, ...] = (
         _ON,
     ),
     Key(
+        "run_mcp", bool, False, "give agents this run's tools by MCP: budget, context, effects, stage, remember, settle, save, ask",
+        _MAY,
+    ),
+    Key(
         "approve_classes", str, "", "classes of outward calls that wait for a person, as in `push, publish, deploy`; `all` for every outward call",
         _MORE,
     ),
@@ -415,7 +419,7 @@ def variable(name: str) -> str:
 TIMING = "OUTLAST_TIMING"
 # Each has a `timing.py` with its durations.
 TIMED = (
-    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "inspect", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
+    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "inspect", "mcp", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
 )  # fmt: skip
 _Timing = TypeVar("_Timing")
 _timings: dict[tuple[str, str], Any] = {}  # made once for each package and text

@@ -11,7 +11,7 @@ COLUMNS = 80
 
 # Every command that people see, in the groups and the order of `outlast --help`.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "run": ("run", "shell-init", "step", "effect", "ask", "stage", "remember"),
+    "run": ("run", "shell-init", "step", "effect", "ask", "stage", "remember", "mcp"),
     "look": (
         "ls", "show", "top", "ui", "report", "log", "output", "effects", "budget", "context", "state",
     ),

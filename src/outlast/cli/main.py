@@ -44,6 +44,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "__attach",
         "__keep",
     ),
+    "outlast.cli.commands.mcp": ("mcp",),
     "outlast.cli.commands.state": ("state",),
     "outlast.cli.commands.show": ("ls", "show", "log", "effects", "context"),
     "outlast.cli.commands.output": ("output",),

@@ -14,7 +14,7 @@ _EXIT_BROKEN = 125  # as `outlast step` that was not run
 _EXIT_REFUSED = 2
 # What starts, watches or stops processes as only Linux lets it, or serves the page beside them.
 _LINUX_ONLY = (
-    "run", "open", "kill", "service", "step", "effect", "stage", "remember", "shell-init", "ui", "bisect", "chaos",
+    "run", "open", "kill", "service", "step", "effect", "stage", "remember", "shell-init", "mcp", "ui", "bisect", "chaos",
     "__attach", "__keep",
 )  # fmt: skip
 _ELSEWHERE = "the Python API and `outlast save`, `saves`, `diff`, `restore`, `watch`, `ls`, `show`, `top`, `demo` work here"

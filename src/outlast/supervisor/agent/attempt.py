@@ -81,7 +81,7 @@ class AgentAttempt:
                 self._http = HttpHooks(self.hooks, self._timing)
             command = self._start.command(words, environment, mark, self._http)
         if command.by_http:
-            self.hooks.by_http, self._observer.unhooked = True, known.release.caps.file_tools
+            self.hooks.by_http, self._observer.unhooked = True, command.unhooked
             self.calls.defers = self.responses.ends_late = True
         else:
             self._close_http()

@@ -10,7 +10,7 @@ import msgspec
 
 from outlast.agents import Transcript, registry
 from outlast.agents.events import Session, ToolEnd, ToolStart, UsageReport
-from outlast.agents.values import AgentCommand, Ask, Cut, HttpHook
+from outlast.agents.values import AgentCommand, Ask, Cut, HttpHook, McpServer
 from outlast.core import events as ev, values
 from outlast.core.values import SessionMark
 from outlast.runs.engine.steps import append
@@ -29,7 +29,8 @@ from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.session.transcript_copy import Mirror
 from outlast.supervisor.agent.status_file import StatusFile
 from outlast.supervisor.budget.pricing import Pricing
-from outlast.supervisor.launch.environment import SOCKET
+from outlast.supervisor.launch import background as launch_background
+from outlast.supervisor.launch.environment import ATTEMPT, RUN, SOCKET
 from outlast.supervisor.output.streams import piped
 from outlast.supervisor.socket import http_hooks
 from outlast.supervisor.socket.http_hooks import HttpHooks
@@ -98,11 +99,20 @@ class AgentStart:
         environment |= self._outward.shims.environment(environment)
         ask = Ask(
             words=words, environment=environment, cwd=cwd, folder=agent.folder, hook=hook,
-            interactive=agent.launch.interactive,
+            interactive=agent.launch.interactive, mcp=self._mcp(environment),
             status_line=self.status.command(self._run.task) if agent.launch.interactive else "",
         )  # fmt: skip
         agent.pricing.learn(self._known.billing, ask)
         return ask
+
+    def _mcp(self, environment: Mapping[str, str]) -> McpServer | None:
+        """Our MCP server for this attempt, if the agent is to have it. Some clients pass none of their own variables on."""
+        if not self._run.settings["run_mcp"]:
+            return None
+        return McpServer(
+            tuple(launch_background.ourselves("mcp")),
+            {name: environment[name] for name in (RUN, ATTEMPT, SOCKET)},
+        )
 
     def _say_limits(self, ask: Ask) -> None:
         """Tell the person once which calls outlast cannot see, and whether it can warn the agent."""

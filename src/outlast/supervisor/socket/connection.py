@@ -131,6 +131,11 @@ class Connection:
         self._rest = bytearray(self._rest) if isinstance(self._rest, bytes) else self._rest
         self._rest += chunk
 
+    def cut(self) -> None:
+        """End the connection: whoever receives from it meets its end. Any thread may call this."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         self._sock.close()
 

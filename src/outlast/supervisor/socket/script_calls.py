@@ -127,6 +127,11 @@ class ScriptCalls:
         self.found_names, self.found_task = self._found()
 
     @property
+    def beats(self) -> BeatInFlight:
+        """The beat that the calls are recorded in."""
+        return self._beats
+
+    @property
     def failure(self) -> OutlastError | None:
         """The error after which the attempt cannot go on, if any."""
         return self._beats.failure

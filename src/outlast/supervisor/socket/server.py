@@ -23,6 +23,7 @@ from outlast.supervisor.socket import connection, pipe
 from outlast.supervisor.socket.connection import Connection, Gone
 from outlast.supervisor.socket.delivery import Delivery
 from outlast.supervisor.socket.script_calls import CannotStart, Halted, NotThere, ScriptCalls, step_of
+from outlast.supervisor.socket.tool_calls import ToolCalls
 from outlast.supervisor.socket.wire import (
     REFUSED,
     Call,
@@ -34,6 +35,7 @@ from outlast.supervisor.socket.wire import (
     Shim,
     ShimAnswer,
     Started,
+    ToolCall,
     Verdict,
     Welcome,
 )
@@ -95,6 +97,7 @@ class Server:
         self._sweep()
         self._agent = agent
         self._mark, self._scripts, self._roster = mark, scripts, scripts.roster
+        self._tools = ToolCalls(scripts.beats, scripts)
         self.pipe = pipe.Pipe(pipe.path_of(path))
         self._listening = connection.listen(path)
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -188,6 +191,9 @@ class Server:
                     self._end(there, self._answered(there, message, delivery), delivery)
                 case Note():
                     there.send(Verdict(allowed=True, body=msgspec.Raw(self._note(message))))
+                case ToolCall():
+                    body = self._tools.answer(message, is_stopping=bool(self._stop_ns))
+                    there.send(Verdict(allowed=True, body=msgspec.Raw(body)))
                 case Hook() if self._agent is not None:
                     out, code = self._agent.hook(message.data, delivery)
                     there.answer(code, out)

@@ -125,6 +125,14 @@ class Shim(Message, frozen=True, tag="shim"):
     above: tuple[tuple[int, int], ...] = ()
 
 
+class ToolCall(Message, frozen=True, tag="tool"):
+    """An agent calls a tool of `outlast mcp`, with arguments as in `tools.py`; answered with a Verdict whose body is its result, or
+    with an Order that refuses."""
+
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class Order(Message, frozen=True, tag="order"):
     """The next act of the script's side. `run` and `probe` are answered with a Report; the others end the call.
 
@@ -214,7 +222,9 @@ class ShimAnswer(msgspec.Struct, frozen=True):
     out: bytes = b""
 
 
-AnyMessage = Intent | Outcome | Budget | Note | Verdict | Call | Hook | Shim | Order | Started | Report
+AnyMessage = (
+    Intent | Outcome | Budget | Note | Verdict | Call | Hook | Shim | ToolCall | Order | Started | Report
+)
 
 
 def frame(message: AnyMessage) -> bytes:
