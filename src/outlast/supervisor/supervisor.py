@@ -324,4 +324,4 @@ class Supervisor:
             stores.give_back(store)
 
     def _tell(self, what: str, why: str = "") -> None:
-        self._person.tell(self._run, self._run.journal.store.local.run_folder(self._run.state.run), what, why)
+        self._person.tell(self._run, what, why)
