@@ -8,6 +8,7 @@ import fcntl
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -39,11 +40,13 @@ def start(local: Local) -> None:
     }
     variables = settings.environment(without="OUTLAST_", **given, **settings.timing_given())
     with contextlib.suppress(OSError):
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "outlast.notifications.delivery", str(local.folder)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             env=variables, preexec_fn=_unblock,
         )  # fmt: skip
+        # Reaped when it ends, so that it is no zombie of a process of ours that lives on.
+        threading.Thread(target=process.wait, name="outlast-reap", daemon=True).start()
 
 
 def _unblock() -> None:

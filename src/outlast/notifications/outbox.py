@@ -45,7 +45,8 @@ def add(local: Local, notice: Notice) -> bool:
     mark = _mark(local, notice)
     if mark.exists():
         return False
-    local.notices.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (local.notices, mark.parent):  # the mark's place before the notice: who sends it makes the mark too
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = local.notices / f"{notice.run}-{_cause(notice)}{_SUFFIX}"
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -69,7 +70,6 @@ def add(local: Local, notice: Notice) -> bool:
 
 def _set(mark: Path) -> bool:
     """Whether this call made the mark."""
-    mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _opener(url: str) -> "urllib.request.OpenerDirector":
         max_redirections = REDIRECTS_MAX
 
         def redirect_request(
-            self, req: urllib.request.Request, fp: object, code: int, msg: str, headers: Message, newurl: str
+            self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
         ) -> urllib.request.Request:
             here, there = urlsplit(req.full_url), urlsplit(newurl)
             upgraded = (
@@ -122,6 +122,7 @@ def _opener(url: str) -> "urllib.request.OpenerDirector":
             else:
                 held = {name: value for name, value in req.header_items() if name.lower() != "host"}
                 return urllib.request.Request(newurl, data=req.data, headers=held, method="POST")
+            fp.close()
             raise problem
 
     direct = urlsplit(url).hostname in _LOOPBACK
