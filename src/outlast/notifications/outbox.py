@@ -45,7 +45,10 @@ def add(local: Local, notice: Notice) -> bool:
     mark = _mark(local, notice)
     if mark.exists():
         return False
-    for folder in (local.notices, mark.parent):  # the mark's place before the notice: who sends it makes the mark too
+    for folder in (
+        local.notices,
+        mark.parent,
+    ):  # the mark's place before the notice: who sends it makes the mark too
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = local.notices / f"{notice.run}-{_cause(notice)}{_SUFFIX}"
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")

@@ -106,7 +106,13 @@ def _opener(url: str) -> "urllib.request.OpenerDirector":
         max_redirections = REDIRECTS_MAX
 
         def redirect_request(
-            self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+            self,
+            req: urllib.request.Request,
+            fp: IO[bytes],
+            code: int,
+            msg: str,
+            headers: Message,
+            newurl: str,
         ) -> urllib.request.Request:
             here, there = urlsplit(req.full_url), urlsplit(newurl)
             upgraded = (

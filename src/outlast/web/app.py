@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from outlast.core import text as core_text
 from outlast.errors import OutlastError
-from outlast.web import api, metrics, openapi, page_table, query
+from outlast.web import api, link, metrics, openapi, page_table, query
 from outlast.web.html import assets, formats
 from outlast.web.html.layout import View
 from outlast.web.http import guard, responses
@@ -106,6 +106,9 @@ class App:
         if segments == ("login",):
             _allow(method, "GET", "POST")
             return self._login(request, connection)
+        if segments[:1] == (guard.LINK,) and len(segments) == 2:
+            _allow(method, "GET", "POST")
+            return link.answer(self._site, request, segments[1], self._by(connection))
         for page in page_table.PAGES:
             values = _matched(page.segments, segments)
             if values is not None:

@@ -11,7 +11,7 @@ from outlast.web.html.html import Safe, field_text, tag
 from outlast.web.html.icons import icon
 from outlast.web.html.layout import View, run_url
 
-_BUTTONS: dict[ActName, str] = {
+BUTTONS: dict[ActName, str] = {
     "pause": "Pause it", "resume": "Resume it", "cancel": "Cancel it for good", "budget": "Add this budget",
     "settle": "Record this", "fork": "Fork it", "restore": "Restore it there",
 }  # fmt: skip
@@ -28,7 +28,7 @@ _LABELS = {
     "folder": ("New folder", "its whole path; it must not exist yet, or be empty"),
 }
 _FORKED = ("Budget moved to it", "out of what is left here, like tokens=50k or usd=2")
-_FINDINGS = (
+FINDINGS = (
     ("happened", "It happened", "It is not done again; the agent gets the result."),
     ("did_not", "It did not happen", "The next attempt does it."),
     ("give_up", "Give up", "It is not done again, and the run goes on without it."),
@@ -53,7 +53,7 @@ def ask(view: View, row: Row, foreseen: Foreseen, nonce: str) -> Safe:
 
 def done(view: View, row: Row | None, outcome: Done) -> Safe:
     """The outcome of an act. Loading the page again does nothing."""
-    title, tone, sign = _outcome(outcome)
+    title, tone, sign = outcome_words(outcome)
     folder = layout.command(f"cd {shlex.quote(outcome.folder)}") if outcome.folder else None
     return layout.page(
         view,
@@ -93,7 +93,7 @@ def _next_url(outcome: Done) -> str:
     return run_url(outcome.next_run, "do", outcome.next or "")
 
 
-def _outcome(outcome: Done) -> tuple[str, layout.Tone, str]:
+def outcome_words(outcome: Done) -> tuple[str, layout.Tone, str]:
     if not outcome.ok:
         return "It was not done", "bad", "failed"
     return ("Done", "good", "done") if outcome.changed else ("Nothing changed", "mute", "info")
@@ -172,7 +172,7 @@ def _press(view: View, foreseen: Foreseen, nonce: str) -> Safe:
     look = "button danger" if wish.act in _ENDS else "button primary"
     return tag(
         "form", layout.csrf(view), tag("input", type="hidden", name="nonce", value=nonce), hidden,
-        tag("div", tag("button", _BUTTONS[wish.act], class_=look), _back(wish), class_="actions"),
+        tag("div", tag("button", BUTTONS[wish.act], class_=look), _back(wish), class_="actions"),
         method="post", action=run_url(wish.run, "do", wish.act), id="press",
     )  # fmt: skip
 
@@ -257,6 +257,6 @@ def _findings(wish: Wish) -> Safe:
             tag("input", type="radio", name="finding", value=value, checked=wish.finding == value, required=True),
             tag("span", tag("strong", label), tag("span", explanation, class_="hint")), class_="choice",
         )
-        for value, label, explanation in _FINDINGS
+        for value, label, explanation in FINDINGS
     ]  # fmt: skip
     return tag("fieldset", tag("legend", "What did you find?"), choices)

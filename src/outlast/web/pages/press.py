@@ -1,0 +1,79 @@
+"""The page of a link in a notice: what is needed, on which run, and its buttons, to be pressed with a thumb."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from outlast.dashboard.documents import Done, Foreseen
+from outlast.web.html import layout
+from outlast.web.html.html import Safe, tag
+from outlast.web.html.icons import icon
+from outlast.web.html.layout import View, run_url
+from outlast.web.pages import acts
+
+
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """One act: what it would do, where its form goes, and the view whose form token is bound to it."""
+
+    foreseen: Foreseen
+    action: str
+    view: View
+
+
+def ask(view: View, buttons: Sequence[Pressed], refused: Done | None) -> Safe:
+    """What waits, and a button for each act. Nothing has happened yet; `refused` is what became of an earlier press."""
+    foreseen = buttons[0].foreseen
+    return layout.page(
+        view, foreseen.title,
+        tag(
+            "div", tag("h1", foreseen.title),
+            layout.notice("bad", refused.says) if refused is not None else None,
+            [_act(each) for each in buttons], _elsewhere(foreseen.wish.run), class_="ask",
+        ),
+        live=False,
+    )  # fmt: skip
+
+
+def done(view: View, outcome: Done) -> Safe:
+    """What became of the press. Opening the link again does nothing."""
+    title, tone, sign = acts.outcome_words(outcome)
+    return layout.page(
+        view, title,
+        tag(
+            "div", tag("h1", icon(sign, class_=f"t-{tone} toned"), title), tag("p", outcome.says, class_="outcome"),
+            tag("p", outcome.hint, class_="dim") if outcome.hint else None,
+            layout.facts((("Asked by", outcome.by), ("At", layout.when(view, outcome.at)))),
+            _elsewhere(outcome.wish.run), class_="ask panel",
+        ),
+        live=False,
+    )  # fmt: skip
+
+
+def _elsewhere(run: str) -> Safe:
+    """The run itself, which asks for the token of the page."""
+    return tag("p", tag("a", "Look at the run", href=run_url(run)), class_="dim")
+
+
+def _act(each: Pressed) -> Safe:
+    """What one act would do, and its form."""
+    foreseen = each.foreseen
+    if foreseen.refused:
+        said = tag("p", foreseen.refused, class_="outcome")
+        hint = tag("p", foreseen.hint, class_="dim") if foreseen.hint else None
+        return tag("section", tag("h2", foreseen.title), said, hint, class_="panel")
+    says = [tag("li", icon("right"), tag("span", layout.timed(each.view, line))) for line in foreseen.says]
+    if each.view.read_only:
+        pressing: Safe = tag("p", "This page is read only: use the command.", class_="dim")
+    else:
+        buttons = tag("div", list(_buttons(foreseen)), class_="actions")
+        pressing = tag("form", layout.csrf(each.view), buttons, method="post", action=each.action)
+    return tag("section", tag("ul", says, class_="says") if says else None, pressing, class_="panel press")
+
+
+def _buttons(foreseen: Foreseen) -> Iterator[Safe]:
+    """One button, or one for each thing that a person may have found."""
+    if "finding" in foreseen.lacks:
+        for value, label, _ in acts.FINDINGS:
+            yield tag("button", label, name="finding", value=value, class_="button")
+        return
+    yield tag("button", acts.BUTTONS[foreseen.wish.act], class_="button primary")
