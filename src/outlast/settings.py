@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast import decoders
-from outlast.core import addresses, quiet_hours
+from outlast.core.setting_values import addresses, quiet_hours
 from outlast.core.text import did_you_mean
 from outlast.errors import BadSetting, UsageError
 

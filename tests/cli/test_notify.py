@@ -79,7 +79,9 @@ def test_no_address_is_shown_by_config(state: Isolated, tmp_path: Path) -> None:
     assert "https://hooks.slack.com/…" in found
 
 
-@pytest.mark.parametrize("line", ["[notify]\nntfy = 'http://127.0.0.1:1/x'", "ui_url = 'http://evil.example'"])
+@pytest.mark.parametrize(
+    "line", ["[notify]\nntfy = 'http://127.0.0.1:1/x'", "ui_url = 'http://evil.example'"]
+)
 def test_the_file_of_a_repository_neither_names_nor_learns_where_notices_go(
     state: Isolated, tmp_path: Path, server: FarSide, line: str
 ) -> None:

@@ -71,7 +71,7 @@ def far_side(speaks: Speaks) -> Iterator[FarSide]:
                 self.end_headers()
                 self.wfile.write(text.encode())
 
-        do_GET = do_POST
+        do_GET = do_POST  # noqa: N815 (as http.server names it)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -120,7 +120,13 @@ def ntfy(came: Came) -> Answered:
     )
     if not fine or len(came.body) > 4096:
         return bad(40018, "invalid request: actions invalid, or the message is too long")
-    message = {"id": "hwQ2YpKdmg", "time": 1, "event": "message", "topic": came.path[1:], "message": came.body.decode()}
+    message = {
+        "id": "hwQ2YpKdmg",
+        "time": 1,
+        "event": "message",
+        "topic": came.path[1:],
+        "message": came.body.decode(),
+    }
     return 200, json.dumps(message), {"Content-Type": "application/json"}
 
 

@@ -152,7 +152,9 @@ def test_a_far_side_that_does_not_answer_is_not_waited_for(
     assert not caught.value.again
 
 
-@pytest.mark.parametrize(("status", "again"), [(400, False), (404, False), (429, True), (500, True), (503, True)])
+@pytest.mark.parametrize(
+    ("status", "again"), [(400, False), (404, False), (429, True), (500, True), (503, True)]
+)
 def test_what_may_pass_is_tried_again_and_a_refusal_is_not(
     tmp_path: Path, server: FarSide, status: int, again: bool
 ) -> None:
@@ -188,12 +190,16 @@ def test_a_secret_that_others_can_read_is_not_used(tmp_path: Path, server: FarSi
     assert stat.S_IMODE(os.stat(hook).st_mode) == mode
 
 
-def test_nothing_that_is_sent_has_a_secret_of_the_run(tmp_path: Path, state: Isolated, server: FarSide) -> None:
+def test_nothing_that_is_sent_has_a_secret_of_the_run(
+    tmp_path: Path, state: Isolated, server: FarSide
+) -> None:
     from outlast.notifications.notice import clean, line_of
 
     key = "sk-ant-api03-" + "a1B2" * 24
     whole = made(
-        tmp_path, line=line_of("1411", "failed", f"API_KEY={key} make deploy"), why=clean(f"token {key}", 1000)
+        tmp_path,
+        line=line_of("1411", "failed", f"API_KEY={key} make deploy"),
+        why=clean(f"token {key}", 1000),
     )
     server.speaks = far_side.ntfy
     Ntfy(f"{server.url}/t").send(whole)

@@ -208,7 +208,11 @@ def test_quiet_hours_hold_what_is_not_urgent_and_send_it_as_one(
     wait_for(lambda: outbox.waiting(local) == 2 or None, what="its end")
     own_settings(state, ntfy=f"{server.url}/t")  # the quiet is over
     wait_for(lambda: len(server.came) == 2 or None, what="the summary")
-    assert server.came[1].body.decode().splitlines()[:3] == ["2 notices of the quiet hours", "two done", "one done"]
+    assert server.came[1].body.decode().splitlines()[:3] == [
+        "2 notices of the quiet hours",
+        "two done",
+        "one done",
+    ]
     wait_for(lambda: outbox.waiting(local) == 0 or None, what="the end of it")
     assert len(server.came) == 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core import quiet_hours
+from outlast.core.setting_values import quiet_hours
 from outlast.errors import UsageError
 from outlast.notifications import links, page_address
 from outlast.notifications.links import BadLink, Links
@@ -43,7 +43,11 @@ def test_no_changed_token_is_one(local: Local) -> None:
     made = Links(local)
     token = made.token("reject", "r1", "q1", NOW)
     raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-    for changed in (raw.replace(b"reject", b"accept"), raw.replace(b'"q1"', b'"q2"'), raw.replace(b'"r1"', b'"r2"')):
+    for changed in (
+        raw.replace(b"reject", b"accept"),
+        raw.replace(b'"q1"', b'"q2"'),
+        raw.replace(b'"r1"', b'"r2"'),
+    ):
         assert changed != raw
         with pytest.raises(BadLink, match="not a link"):
             made.read(base64.urlsafe_b64encode(changed).decode().rstrip("="), NOW)

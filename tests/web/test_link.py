@@ -9,10 +9,12 @@ from urllib.parse import urlencode
 import pytest
 
 from outlast.core import events as ev
+from outlast.notifications import channel_health
 from outlast.notifications.links import Links
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from tests.dashboard.pen import Pen, ended, intended, started
+from tests.support.processes import wait_for
 from tests.web.server import Heard, Served, ui
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -37,7 +39,11 @@ class LinkedPage:
 
     def settled(self) -> list[str]:
         events = [item.event for item in self.store.read(self.run, after=0).events]
-        return [f"{event.beat}.{event.n} {event.finding}" for event in events if isinstance(event, ev.EffectSettled)]
+        return [
+            f"{event.beat}.{event.n} {event.finding}"
+            for event in events
+            if isinstance(event, ev.EffectSettled)
+        ]
 
 
 @pytest.fixture
@@ -46,7 +52,9 @@ def page(tmp_path: Path) -> Iterator[LinkedPage]:
     store = open_store(root)
     doubt = [intended(n=1), ev.EffectInDoubt(at=intended().at, beat=1, n=1, evidence="killed"), intended(n=2)]
     doubt += [ev.EffectInDoubt(at=intended().at, beat=1, n=2, evidence="killed")]
-    run = Pen(store).open("1411", started(), ev.BeatBegun(at=intended().at, beat=1), *doubt, ended("in_doubt", "crash"))
+    run = Pen(store).open(
+        "1411", started(), ev.BeatBegun(at=intended().at, beat=1), *doubt, ended("in_doubt", "crash")
+    )
     try:
         with ui(root, token=TOKEN) as served:
             yield LinkedPage(served, store, run)
@@ -146,3 +154,15 @@ def test_the_outcome_stays_after_a_restart_of_the_page(page: LinkedPage) -> None
         assert "Done" in other.ask(link).text
         assert again.press(link, finding="did_not").status == 403
     assert page.settled() == ["1.1 happened"]
+
+
+def test_a_dead_channel_is_said_on_the_page_until_it_works_again(page: LinkedPage) -> None:
+    now = datetime.now(UTC)
+    channel_health.failed(page.store.local, "ntfy", "ntfy.example refused it: HTTP 403", now)
+    (dead,) = page.served.ask("/api/runs", Authorization=f"Bearer {TOKEN}").json["dead_channels"]
+    assert (dead["channel"], dead["problem"]) == ("ntfy", "ntfy.example refused it: HTTP 403")
+    shown = page.served.ask("/", Authorization=f"Bearer {TOKEN}").text
+    assert "notify --test ntfy" in shown
+    channel_health.sent(page.store.local, "ntfy", now)
+    ask = lambda: page.served.ask("/api/runs", Authorization=f"Bearer {TOKEN}").json["dead_channels"]  # noqa: E731
+    wait_for(lambda: not ask() or None, what="the next look")

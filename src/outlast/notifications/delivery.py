@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from outlast import settings
-from outlast.core import quiet_hours
-from outlast.core.quiet_hours import QuietHours
+from outlast.core.setting_values import quiet_hours
+from outlast.core.setting_values.quiet_hours import QuietHours
 from outlast.errors import OutlastError
 from outlast.notifications import channel_health, message, outbox, page_address
 from outlast.notifications.channels import configured

@@ -10,7 +10,7 @@ from outlast import settings
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.progress import working
-from outlast.core import addresses
+from outlast.core.setting_values import addresses
 from outlast.inspect import doctor as doctors, doctor_all
 from outlast.operations import repair as repairs
 from outlast.operations.gc import runs as collector, saves, vaults

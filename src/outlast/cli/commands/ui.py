@@ -12,7 +12,7 @@ from pathlib import Path
 from outlast import settings
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
-from outlast.core import addresses
+from outlast.core.setting_values import addresses
 from outlast.errors import UsageError
 from outlast.notifications import delivery, page_address
 from outlast.web.app import App

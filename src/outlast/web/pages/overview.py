@@ -28,7 +28,7 @@ def render(view: View, ask: Ask, overview: Overview) -> Safe:
     if not overview.total:
         return layout.page(view, "No runs yet", _verdict(overview), _nothing_yet(view), place="overview")
     return layout.page(
-        view, sentence, _verdict(overview), _needs(view, overview), filters.render(ask, overview), _fitting(ask, overview),
+        view, sentence, _verdict(overview), _needs(view, overview), _dead_channels(view, overview), filters.render(ask, overview), _fitting(ask, overview),
         _table(view, ask, overview), _pages(ask, overview), place="overview",
     )  # fmt: skip
 
@@ -101,6 +101,18 @@ def _needs(view: View, overview: Overview) -> Safe:
         tag("p", "and ", _dotted(more), class_="dim") if more else None,
         id="needs",
     )  # fmt: skip
+
+
+def _dead_channels(view: View, overview: Overview) -> list[Safe]:
+    """A line for each channel on which the last notice did not arrive: who relies on it waits for nothing."""
+    return [
+        layout.notice(
+            "warn", "Notifications by ", tag("strong", dead.channel), " do not arrive (", ago(view, dead.failed_at), "): ",
+            formats.clip(dead.problem, WHY_CHARS_MAX), ". Correct it, then type ",
+            tag("code", f"{view.outlast} notify --test {dead.channel}"), ".",
+        )
+        for dead in overview.dead_channels
+    ]  # fmt: skip
 
 
 def _card(view: View, row: Row) -> Safe:
