@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.notifications import far_side
-from tests.notifications.far_side import FarSide
+from tests.notifications.far_side import ChannelServer
 from tests.notifications.notices import own_settings, private
 from tests.support import commands
 from tests.support.commands import Answer
@@ -15,7 +15,7 @@ from tests.support.environment import Isolated
 
 
 @pytest.fixture
-def server() -> Iterator[FarSide]:
+def server() -> Iterator[ChannelServer]:
     with far_side.far_side(far_side.ntfy) as made:
         yield made
 
@@ -24,7 +24,9 @@ def outlast(state: Isolated, cwd: Path, *words: str) -> Answer:
     return commands.ask(words, cwd=cwd, env=state.environ())
 
 
-def test_a_test_says_for_each_channel_what_happened(state: Isolated, tmp_path: Path, server: FarSide) -> None:
+def test_a_test_says_for_each_channel_what_happened(
+    state: Isolated, tmp_path: Path, server: ChannelServer
+) -> None:
     hook = private(tmp_path / "hook", f"{server.url}/services/nowhere/secretsecret")
     own_settings(state, ntfy=f"{server.url}/t", slack=hook, command="true")
     found = outlast(state, tmp_path, "notify", "--test")
@@ -83,7 +85,7 @@ def test_no_address_is_shown_by_config(state: Isolated, tmp_path: Path) -> None:
     "line", ["[notify]\nntfy = 'http://127.0.0.1:1/x'", "ui_url = 'http://evil.example'"]
 )
 def test_the_file_of_a_repository_neither_names_nor_learns_where_notices_go(
-    state: Isolated, tmp_path: Path, server: FarSide, line: str
+    state: Isolated, tmp_path: Path, server: ChannelServer, line: str
 ) -> None:
     own_settings(state, ntfy=f"{server.url}/mine")
     repository = tmp_path / "app"

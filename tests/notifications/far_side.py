@@ -37,7 +37,7 @@ Speaks = Callable[[Came], Answered]
 
 
 @dataclass
-class FarSide:
+class ChannelServer:
     """A server that keeps what came. `first` answers before the rest, one after the other."""
 
     speaks: Speaks
@@ -55,8 +55,8 @@ class FarSide:
 
 
 @contextlib.contextmanager
-def far_side(speaks: Speaks) -> Iterator[FarSide]:
-    made = FarSide(speaks)
+def far_side(speaks: Speaks) -> Iterator[ChannelServer]:
+    made = ChannelServer(speaks)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -22,7 +22,7 @@ from outlast.notifications.message import Message
 from outlast.notifications.post import Unsent
 from outlast.store.local import Local
 from tests.notifications import far_side
-from tests.notifications.far_side import Came, FarSide, decoded
+from tests.notifications.far_side import Came, ChannelServer, decoded
 from tests.notifications.notices import ASKED, notice, private
 from tests.support.environment import TIMEOUT_S, Isolated
 
@@ -31,7 +31,7 @@ HOOK = "/services/T0001/B0001/xyz"
 
 
 @pytest.fixture
-def server() -> Iterator[FarSide]:
+def server() -> Iterator[ChannelServer]:
     with far_side.far_side(far_side.anything) as made:
         yield made
 
@@ -42,7 +42,7 @@ def made(tmp_path: Path, page: str = PAGE, **fields: object) -> Message:
     )
 
 
-def test_ntfy_gets_title_priority_tag_link_and_buttons(tmp_path: Path, server: FarSide) -> None:
+def test_ntfy_gets_title_priority_tag_link_and_buttons(tmp_path: Path, server: ChannelServer) -> None:
     server.speaks = far_side.ntfy
     token = private(tmp_path / "token", "tk_AgQdq7mVBoFD37zQVN29RhuMzNIz2")
     whole = made(tmp_path, task="größe", line="größe needs you: ask\r\nX-Email: a@example.org")
@@ -58,7 +58,9 @@ def test_ntfy_gets_title_priority_tag_link_and_buttons(tmp_path: Path, server: F
     assert came.body.decode().startswith("größe needs you: ask")
 
 
-def test_where_the_page_is_not_reached_the_message_says_the_command(tmp_path: Path, server: FarSide) -> None:
+def test_where_the_page_is_not_reached_the_message_says_the_command(
+    tmp_path: Path, server: ChannelServer
+) -> None:
     server.speaks = far_side.ntfy
     Ntfy(f"{server.url}/outlast-x9").send(made(tmp_path, page=""))
     (came,) = server.came
@@ -67,7 +69,7 @@ def test_where_the_page_is_not_reached_the_message_says_the_command(tmp_path: Pa
     assert came.body.decode().splitlines()[-1] == "outlast settle 1411 3.1"
 
 
-def test_slack_gets_blocks_in_which_a_run_can_mention_nobody(tmp_path: Path, server: FarSide) -> None:
+def test_slack_gets_blocks_in_which_a_run_can_mention_nobody(tmp_path: Path, server: ChannelServer) -> None:
     server.speaks = far_side.slack
     hook = private(tmp_path / "hook", f"{server.url}{HOOK}")
     assert Slack(hook).send(made(tmp_path, line="1411 needs you: <!channel> & <https://evil|here>")) == "ok"
@@ -82,7 +84,7 @@ def test_slack_gets_blocks_in_which_a_run_can_mention_nobody(tmp_path: Path, ser
 
 
 def test_slack_that_refuses_is_dead_with_its_own_word_and_without_its_address(
-    tmp_path: Path, server: FarSide
+    tmp_path: Path, server: ChannelServer
 ) -> None:
     server.speaks = far_side.slack
     with pytest.raises(Unsent, match="HTTP 404, no_service") as caught:
@@ -91,7 +93,7 @@ def test_slack_that_refuses_is_dead_with_its_own_word_and_without_its_address(
     assert not caught.value.again
 
 
-def test_a_webhook_gets_json_that_its_secret_signs(tmp_path: Path, server: FarSide) -> None:
+def test_a_webhook_gets_json_that_its_secret_signs(tmp_path: Path, server: ChannelServer) -> None:
     secret = private(tmp_path / "secret", "correct horse")
     Webhook(f"{server.url}/hook?key=1", secret).send(made(tmp_path))
     (came,) = server.came
@@ -124,7 +126,7 @@ def test_a_desktop_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest
         Desktop().send(made(tmp_path))
 
 
-def test_no_redirect_leads_to_another_host(tmp_path: Path, server: FarSide) -> None:
+def test_no_redirect_leads_to_another_host(tmp_path: Path, server: ChannelServer) -> None:
     with far_side.far_side(far_side.anything) as other:
         server.speaks = lambda came: (307, "", {"Location": f"{other.url}/hook"})
         with pytest.raises(Unsent, match="redirects to another host"):
@@ -132,7 +134,7 @@ def test_no_redirect_leads_to_another_host(tmp_path: Path, server: FarSide) -> N
         assert other.came == []
 
 
-def test_a_redirect_on_the_same_host_gets_the_same_request(tmp_path: Path, server: FarSide) -> None:
+def test_a_redirect_on_the_same_host_gets_the_same_request(tmp_path: Path, server: ChannelServer) -> None:
     server.first = [lambda came: (308, "", {"Location": "/elsewhere"})]
     Webhook(f"{server.url}/hook").send(made(tmp_path))
     first, second = server.came
@@ -140,7 +142,7 @@ def test_a_redirect_on_the_same_host_gets_the_same_request(tmp_path: Path, serve
 
 
 def test_a_far_side_that_does_not_answer_is_not_waited_for(
-    tmp_path: Path, server: FarSide, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: ChannelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it heard may have arrived, so nothing is sent again."""
     monkeypatch.setenv("OUTLAST_TIMING", "notifications.post_s=0.2")
@@ -156,7 +158,7 @@ def test_a_far_side_that_does_not_answer_is_not_waited_for(
     ("status", "again"), [(400, False), (404, False), (429, True), (500, True), (503, True)]
 )
 def test_what_may_pass_is_tried_again_and_a_refusal_is_not(
-    tmp_path: Path, server: FarSide, status: int, again: bool
+    tmp_path: Path, server: ChannelServer, status: int, again: bool
 ) -> None:
     server.speaks = lambda came: (status, "no", {})
     with pytest.raises(Unsent) as caught:
@@ -164,7 +166,7 @@ def test_what_may_pass_is_tried_again_and_a_refusal_is_not(
     assert caught.value.again == again
 
 
-def test_a_certificate_that_nobody_vouches_for_gets_nothing(tmp_path: Path, server: FarSide) -> None:
+def test_a_certificate_that_nobody_vouches_for_gets_nothing(tmp_path: Path, server: ChannelServer) -> None:
     """A server without TLS stands for it: an address with https is never spoken to in the clear."""
     with pytest.raises(Unsent):
         Webhook(f"{server.url.replace('http:', 'https:')}/hook").send(made(tmp_path))
@@ -172,7 +174,7 @@ def test_a_certificate_that_nobody_vouches_for_gets_nothing(tmp_path: Path, serv
 
 
 def test_the_proxy_of_the_environment_is_used(
-    tmp_path: Path, server: FarSide, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: ChannelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", server.url)
     Webhook("http://hooks.example.invalid/hook").send(made(tmp_path))
@@ -181,7 +183,7 @@ def test_the_proxy_of_the_environment_is_used(
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])
-def test_a_secret_that_others_can_read_is_not_used(tmp_path: Path, server: FarSide, mode: int) -> None:
+def test_a_secret_that_others_can_read_is_not_used(tmp_path: Path, server: ChannelServer, mode: int) -> None:
     hook = private(tmp_path / "hook", f"{server.url}{HOOK}")
     os.chmod(hook, mode)
     with pytest.raises(Unsent, match=r"other users can read .*chmod 600"):
@@ -191,7 +193,7 @@ def test_a_secret_that_others_can_read_is_not_used(tmp_path: Path, server: FarSi
 
 
 def test_nothing_that_is_sent_has_a_secret_of_the_run(
-    tmp_path: Path, state: Isolated, server: FarSide
+    tmp_path: Path, state: Isolated, server: ChannelServer
 ) -> None:
     from outlast.notifications.notice import clean, line_of
 

@@ -15,7 +15,7 @@ from outlast.notifications.delivery import CUT_OFF, Delivery
 from outlast.notifications.notice import Notice
 from outlast.store.local import Local
 from tests.notifications import far_side
-from tests.notifications.far_side import FarSide
+from tests.notifications.far_side import ChannelServer
 from tests.notifications.notices import notice, own_settings
 from tests.support import strace
 from tests.support.environment import Isolated, skip_or_fail
@@ -24,7 +24,7 @@ from tests.support.strace import Drifted, Traced
 
 
 @pytest.fixture
-def server() -> Iterator[FarSide]:
+def server() -> Iterator[ChannelServer]:
     with far_side.far_side(far_side.ntfy) as made:
         yield made
 
@@ -54,7 +54,9 @@ def hours(begin: timedelta, end: timedelta) -> str:
 QUIET = (timedelta(hours=-1), timedelta(hours=1))
 
 
-def test_a_cause_is_told_once_also_by_another_process(local: Local, server: FarSide, state: Isolated) -> None:
+def test_a_cause_is_told_once_also_by_another_process(
+    local: Local, server: ChannelServer, state: Isolated
+) -> None:
     own_settings(state, ntfy=f"{server.url}/t")
     for _ in range(3):
         outbox.add(local, notice())
@@ -63,7 +65,9 @@ def test_a_cause_is_told_once_also_by_another_process(local: Local, server: FarS
     assert outbox.waiting(local) == 0
 
 
-def test_another_cause_kind_or_run_is_told_again(local: Local, server: FarSide, state: Isolated) -> None:
+def test_another_cause_kind_or_run_is_told_again(
+    local: Local, server: ChannelServer, state: Isolated
+) -> None:
     own_settings(state, ntfy=f"{server.url}/t")
     others = [notice(), notice(cause="budget"), notice(what="failed"), notice("12"), notice(about="q2")]
     assert [outbox.add(local, each) for each in others] == [True] * 5
@@ -82,7 +86,7 @@ def test_what_an_earlier_version_told_is_not_told_again(local: Local) -> None:
 
 
 def test_what_failed_and_surely_did_not_arrive_is_sent_again(
-    local: Local, server: FarSide, state: Isolated
+    local: Local, server: ChannelServer, state: Isolated
 ) -> None:
     own_settings(state, ntfy=f"{server.url}/t")
     server.first = [lambda came: (503, "later", {}), lambda came: (429, "slower", {})]
@@ -93,7 +97,7 @@ def test_what_failed_and_surely_did_not_arrive_is_sent_again(
 
 
 def test_a_dead_channel_is_on_record_and_the_others_get_theirs(
-    local: Local, server: FarSide, state: Isolated
+    local: Local, server: ChannelServer, state: Isolated
 ) -> None:
     own_settings(state, ntfy="http://127.0.0.1:9/t", webhook=f"{server.url}/t")
     server.speaks = far_side.anything
@@ -115,7 +119,7 @@ def instants(count: int, rng: random.Random, *, whole: bool) -> list[int]:
 
 
 def test_killed_at_every_instant_a_notice_arrives_once_or_is_said_not_to_be_known(
-    tmp_path: Path, state: Isolated, server: FarSide, rng: random.Random, whole: bool
+    tmp_path: Path, state: Isolated, server: ChannelServer, rng: random.Random, whole: bool
 ) -> None:
     if (reason := strace.available()) is not None:
         skip_or_fail(reason)
@@ -148,7 +152,7 @@ def test_killed_at_every_instant_a_notice_arrives_once_or_is_said_not_to_be_know
 
 
 def test_killed_while_it_is_put_on_its_way_a_notice_is_not_lost(
-    tmp_path: Path, state: Isolated, server: FarSide, rng: random.Random, whole: bool
+    tmp_path: Path, state: Isolated, server: ChannelServer, rng: random.Random, whole: bool
 ) -> None:
     if (reason := strace.available()) is not None:
         skip_or_fail(reason)
@@ -180,7 +184,7 @@ def test_killed_while_it_is_put_on_its_way_a_notice_is_not_lost(
         assert len(server.came) == 1, f"killed at call {nth}"
 
 
-def test_two_processes_at_once_send_it_once(local: Local, server: FarSide, state: Isolated) -> None:
+def test_two_processes_at_once_send_it_once(local: Local, server: ChannelServer, state: Isolated) -> None:
     own_settings(state, ntfy=f"{server.url}/t")
     for number in range(5):
         outbox.add(local, notice(str(number)))
@@ -195,7 +199,7 @@ def decoded_task(title: str) -> str:
 
 
 def test_quiet_hours_hold_what_is_not_urgent_and_send_it_as_one(
-    local: Local, server: FarSide, state: Isolated
+    local: Local, server: ChannelServer, state: Isolated
 ) -> None:
     own_settings(state, ntfy=f"{server.url}/t", quiet=hours(*QUIET), urgent=True)
     done = {"what": "done", "needs": "nothing"}
@@ -217,7 +221,7 @@ def test_quiet_hours_hold_what_is_not_urgent_and_send_it_as_one(
     assert len(server.came) == 2
 
 
-def test_without_urgent_everything_is_held(local: Local, server: FarSide, state: Isolated) -> None:
+def test_without_urgent_everything_is_held(local: Local, server: ChannelServer, state: Isolated) -> None:
     own_settings(state, ntfy=f"{server.url}/t", quiet=hours(*QUIET))
     outbox.add(local, notice())
     Delivery(local)._send_all()
@@ -228,7 +232,7 @@ def test_without_urgent_everything_is_held(local: Local, server: FarSide, state:
     assert len(server.came) == 2, "one held alone comes as itself"
 
 
-def test_a_damaged_notice_harms_no_other(local: Local, server: FarSide, state: Isolated) -> None:
+def test_a_damaged_notice_harms_no_other(local: Local, server: ChannelServer, state: Isolated) -> None:
     own_settings(state, ntfy=f"{server.url}/t")
     outbox.add(local, notice())
     (local.notices / "x-0.jsonl").write_text("{")

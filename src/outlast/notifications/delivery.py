@@ -1,7 +1,6 @@
-"""The process that sends what is in the outbox: started for each notice, waited for by nobody, bounded in time and tries.
+"""The process that sends what is in the outbox: no part of a run, waited for by nobody, bounded in time and tries.
 
-It is no part of a run: it has a session of its own and none of the run's marks. If it is killed, the next notice, `resume --all`
-or `outlast ui` starts another, which sends what was not begun. What was begun may have arrived: it is not repeated, and said."""
+If it is killed, the next one sends what was not begun. What was begun may have arrived: it is not repeated, and said."""
 
 import contextlib
 import fcntl
@@ -19,8 +18,8 @@ from outlast.core.setting_values import quiet_hours
 from outlast.core.setting_values.quiet_hours import QuietHours
 from outlast.errors import OutlastError
 from outlast.notifications import channel_health, message, outbox, page_address
-from outlast.notifications.channels import configured
-from outlast.notifications.channels.configured import Channel
+from outlast.notifications.channels import selection
+from outlast.notifications.channels.selection import Channel
 from outlast.notifications.links import Links
 from outlast.notifications.message import Message
 from outlast.notifications.outbox import Sending, Step
@@ -32,11 +31,14 @@ CUT_OFF = "it was cut off while it was sent: whether it arrived is not known"
 
 
 def start(local: Local) -> None:
-    """Start the process, if something is in the outbox. Returns at once, and raises nothing: no run ends for a notice."""
+    """Start the process, if something is in the outbox: for each notice, at `resume --all` and with the page.
+
+    Returns at once, and raises nothing: no run ends for a notice.
+    """
     if not outbox.waiting(local):
         return
     given = {
-        name: value for prefix in configured.PREFIXES for name, value in settings.given_for(prefix).items()
+        name: value for prefix in selection.PREFIXES for name, value in settings.given_for(prefix).items()
     }
     variables = settings.environment(without="OUTLAST_", **given, **settings.timing_given())
     with contextlib.suppress(OSError):
@@ -89,7 +91,7 @@ class Delivery:
 
     def _send_all(self) -> None:
         chosen = own_settings()
-        channels = configured.of(chosen)
+        channels = selection.of(chosen)
         hours, passes = quiet_hours.read(chosen["notify_quiet"]), chosen["notify_urgent"]
         page = page_address.reachable(self._local, chosen["ui_url"])
         with outbox.taken(self._local) as found:

@@ -1,7 +1,6 @@
 """Links that act by a press: a token for one act on one run, about one question, until a time. It is no login for anything.
 
-A token is signed, not stored: `secret` is a file of mode 600 in the state folder. That it works once is the page's part
-(`dashboard.actions.once`, by `Pressable.nonce`). No command of outlast prints a token."""
+A token is signed, not stored. That it works once is the page's part (`dashboard.actions.once`, by `Pressable.nonce`)."""
 
 import base64
 import binascii

@@ -59,8 +59,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 def line_of(task: str, what: str, why: str) -> str:
     """What is needed, on which run: one line, without secrets."""
     words = {"needs a person": "needs you", "budget": "budget"}.get(what, what)
-    said = clean(why, WHY_CHARS_MAX)
-    return clean(f"{short(task, 60)} {words}{f': {said}' if said else ''}", LINE_CHARS_MAX)
+    reason = clean(why, WHY_CHARS_MAX)
+    return clean(f"{short(task, 60)} {words}{f': {reason}' if reason else ''}", LINE_CHARS_MAX)
 
 
 def clean(text: object, chars_max: int) -> str:

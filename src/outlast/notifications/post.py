@@ -75,10 +75,12 @@ def _host(url: str) -> str:
 
 
 def _refused(host: str, error: "urllib.error.HTTPError", limit_s: float) -> Unsent:
-    said = ""
+    reply = ""
     with contextlib.suppress(OSError, ValueError), _within(limit_s), error:
-        said = error.read(REPLY_BYTES_MAX).decode("utf-8", "replace").strip()
-    words = f"{host} refused it: HTTP {error.code}{f', {said:.120}' if said.isprintable() and said else ''}"
+        reply = error.read(REPLY_BYTES_MAX).decode("utf-8", "replace").strip()
+    words = (
+        f"{host} refused it: HTTP {error.code}{f', {reply:.120}' if reply.isprintable() and reply else ''}"
+    )
     return Unsent(words, again=error.code == 429 or error.code >= 500)
 
 

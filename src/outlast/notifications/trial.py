@@ -7,8 +7,8 @@ import msgspec
 
 from outlast.notifications import channel_health, message, outbox, page_address
 from outlast.notifications.channel_health import ChannelHealth
-from outlast.notifications.channels import configured
-from outlast.notifications.channels.configured import Channel
+from outlast.notifications.channels import selection
+from outlast.notifications.channels.selection import Channel
 from outlast.notifications.links import Links
 from outlast.notifications.notice import TEST, Notice
 from outlast.notifications.post import Unsent
@@ -19,7 +19,7 @@ LINE = "outlast: this is a test. Notices of your runs arrive here."
 
 
 class ChannelState(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel that is set. `said`: what became of a test just now; null without one."""
+    """A channel that is set. `outcome`: what became of a test just now; null without one."""
 
     channel: str
     dead: bool
@@ -27,7 +27,7 @@ class ChannelState(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
     failed_at: datetime | None
     sent_at: datetime | None
-    said: str | None = None
+    outcome: str | None = None
 
 
 class Notifying(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Notifying(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(local: Local, settings: Settings) -> Notifying:
     """How everything stands. Sends nothing."""
-    return _notifying(local, settings, configured.of(settings), {})
+    return _notifying(local, settings, selection.of(settings), {})
 
 
 def send(local: Local, settings: Settings, chosen: Iterable[Channel]) -> Notifying:
@@ -54,25 +54,25 @@ def send(local: Local, settings: Settings, chosen: Iterable[Channel]) -> Notifyi
         workspace=None, last_save=None, at=now, line=LINE, command="outlast notify",
     )  # fmt: skip
     whole = message.of(notice, page, Links(local), now)
-    said, tried = dict[str, str](), list(chosen)
+    outcome, tried = dict[str, str](), list(chosen)
     for channel in tried:
         try:
-            said[channel.name] = channel.send(whole)
+            outcome[channel.name] = channel.send(whole)
         except Unsent as problem:
-            said[channel.name] = str(problem)
+            outcome[channel.name] = str(problem)
             channel_health.failed(local, channel.name, str(problem), datetime.now(UTC))
         else:
             channel_health.sent(local, channel.name, datetime.now(UTC))
-    return _notifying(local, settings, tried, said)
+    return _notifying(local, settings, tried, outcome)
 
 
 def _notifying(
-    local: Local, settings: Settings, channels: Iterable[Channel], said: dict[str, str]
+    local: Local, settings: Settings, channels: Iterable[Channel], outcome: dict[str, str]
 ) -> Notifying:
     known = channel_health.read(local)
     return Notifying(
         channels=tuple(
-            _state(known.get(each.name, ChannelHealth(channel=each.name)), said.get(each.name))
+            _state(known.get(each.name, ChannelHealth(channel=each.name)), outcome.get(each.name))
             for each in channels
         ),
         quiet=settings["notify_quiet"], urgent=settings["notify_urgent"], waiting=outbox.waiting(local),
@@ -80,8 +80,8 @@ def _notifying(
     )  # fmt: skip
 
 
-def _state(health: ChannelHealth, said: str | None) -> ChannelState:
+def _state(health: ChannelHealth, outcome: str | None) -> ChannelState:
     return ChannelState(
         channel=health.channel, dead=health.is_dead, failures=health.failures, problem=health.problem,
-        failed_at=health.failed_at, sent_at=health.sent_at, said=said,
+        failed_at=health.failed_at, sent_at=health.sent_at, outcome=outcome,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from outlast.core import state as st, verdict
 from outlast.errors import OutlastError
 from outlast.inspect import find, show, standing
 from outlast.notifications import delivery, outbox
-from outlast.notifications.channels import configured
+from outlast.notifications.channels import selection
 from outlast.notifications.notice import KINDS as KINDS, Notice, NoticeAct, clean, line_of
 from outlast.settings import Settings
 from outlast.store.protocol import RunFilter, Store
@@ -19,7 +19,7 @@ _RESTS = ("parked", "paused", "failed", "quarantined", "interrupted")
 
 def send(settings: Settings, what: str, why: str, state: st.RunState, store: Store) -> None:
     """Tell the person of this once, on every channel that is set. Nothing of it is waited for, and nothing is raised."""
-    if not configured.of(settings):
+    if not selection.of(settings):
         return
     with contextlib.suppress(OSError):
         if outbox.add(store.local, of(what, why, state, store)):

@@ -13,7 +13,8 @@ from outlast.web.http import guard, responses
 from outlast.web.http.requests import Malformed, Request, form
 from outlast.web.http.responses import Answer, Refused
 from outlast.web.http.server import Connection
-from outlast.web.pages import login, problem
+from outlast.web.pages import problem
+from outlast.web.pages.outside import login
 from outlast.web.site import Site
 
 EVENTS = "text/event-stream; charset=utf-8"

@@ -18,8 +18,8 @@ from outlast.web.html.layout import View
 from outlast.web.http import responses
 from outlast.web.http.requests import Malformed, Request, form
 from outlast.web.http.responses import Answer, Refused
-from outlast.web.pages import press
-from outlast.web.pages.press import Pressed
+from outlast.web.pages.outside import press
+from outlast.web.pages.outside.press import Pressed
 from outlast.web.site import Site
 
 OTHERS_MAX = 2

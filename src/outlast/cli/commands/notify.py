@@ -8,7 +8,7 @@ from outlast.cli.terminal import messages
 from outlast.core.text import did_you_mean
 from outlast.errors import UsageError
 from outlast.notifications import trial
-from outlast.notifications.channels import configured
+from outlast.notifications.channels import selection
 from outlast.notifications.trial import ChannelState, Notifying
 
 EXIT_DEAD = 2
@@ -43,7 +43,7 @@ def notify(arguments: argparse.Namespace) -> int:
         found = trial.look(local, chosen)
     else:
         local.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = trial.send(local, chosen, _meant(arguments.test, configured.of(chosen)))
+        found = trial.send(local, chosen, _meant(arguments.test, selection.of(chosen)))
     if arguments.json:
         messages.say_json(found)
     else:
@@ -52,14 +52,14 @@ def notify(arguments: argparse.Namespace) -> int:
     return EXIT_DEAD if tested and any(each.dead for each in found.channels) else 0
 
 
-def _meant(name: str, channels: list[configured.Channel]) -> list[configured.Channel]:
+def _meant(name: str, channels: list[selection.Channel]) -> list[selection.Channel]:
     """The channels that are to be tried. Raises UsageError."""
     hint = (
         f"set one in [notify] of {settings.user_folder() / 'config.toml'}: docs/notifications.md has examples"
     )
-    if name and name not in configured.NAMES:
-        known = f"the channels are {', '.join(configured.NAMES)}"
-        raise UsageError(f"no such channel: {name:.60}", hint=did_you_mean(name, configured.NAMES) or known)
+    if name and name not in selection.NAMES:
+        known = f"the channels are {', '.join(selection.NAMES)}"
+        raise UsageError(f"no such channel: {name:.60}", hint=did_you_mean(name, selection.NAMES) or known)
     found = [each for each in channels if name in (_ALL, each.name)]
     if not found:
         raise UsageError(f"the channel {name} is not set" if name else "no channel is set", hint=hint)
@@ -91,8 +91,8 @@ def _stands(each: ChannelState) -> str:
 
 
 def _words(each: ChannelState) -> str:
-    if each.said is not None:
-        return each.said
+    if each.outcome is not None:
+        return each.outcome
     if each.dead:
         times = f"{each.failures:,} times: " if each.failures > 1 else ""
         return f"{times}{each.problem}"

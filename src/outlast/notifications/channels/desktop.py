@@ -35,8 +35,8 @@ class Desktop:
         except OSError as error:
             raise Unsent(f"{PROGRAM}: {error.strerror}") from error
         if done.returncode:
-            said = " ".join(done.stderr.decode("utf-8", "replace").split())
-            raise Unsent(f"{PROGRAM} ended with {done.returncode}{f': {said:.120}' if said else ''}")
+            reply = " ".join(done.stderr.decode("utf-8", "replace").split())
+            raise Unsent(f"{PROGRAM} ended with {done.returncode}{f': {reply:.120}' if reply else ''}")
         return "shown"
 
 

@@ -26,10 +26,10 @@ class Slack:
         url = address.url_of(self._webhook, "the Slack webhook")
         body = msgspec.json.encode(document(message))
         headers = {"Content-Type": "application/json; charset=utf-8"}
-        said = post(url, body, headers, Timing.current().post_s).body.decode("utf-8", "replace").strip()
-        if said != "ok":
-            raise Unsent(f"Slack answered {said[:80]!r} instead of ok")
-        return said
+        reply = post(url, body, headers, Timing.current().post_s).body.decode("utf-8", "replace").strip()
+        if reply != "ok":
+            raise Unsent(f"Slack answered {reply[:80]!r} instead of ok")
+        return reply
 
 
 def document(message: Message) -> dict[str, object]:

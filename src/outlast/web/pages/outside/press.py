@@ -58,9 +58,9 @@ def _act(each: Pressed) -> Safe:
     """What one act would do, and its form."""
     foreseen = each.foreseen
     if foreseen.refused:
-        said = tag("p", foreseen.refused, class_="outcome")
+        words = tag("p", foreseen.refused, class_="outcome")
         hint = tag("p", foreseen.hint, class_="dim") if foreseen.hint else None
-        return tag("section", tag("h2", foreseen.title), said, hint, class_="panel")
+        return tag("section", tag("h2", foreseen.title), words, hint, class_="panel")
     says = [tag("li", icon("right"), tag("span", layout.timed(each.view, line))) for line in foreseen.says]
     if each.view.read_only:
         pressing: Safe = tag("p", "This page is read only: use the command.", class_="dim")
