@@ -87,14 +87,14 @@ MUTANTS = (
     ),
     Mutant(
         "a password among the words of a program, shown",
-        "core/secrets.py",
+        "core/secrets/__init__.py",
         "    text = _of_commands(text, found)\n",
         "",
         (f"{COMMANDS}::test_what_a_program_is_given_as_a_password_is_masked_and_all_else_stays",),
     ),
     Mutant(
         "a password in a list of words, shown",
-        "core/secrets.py",
+        "core/secrets/__init__.py",
         "_STRING.sub(masked, _WORDS.sub(of_command, data))",
         "_STRING.sub(masked, data)",
         (f"{COMMANDS}::test_in_a_list_of_words_the_value_of_an_option_is_masked_too",),

@@ -89,6 +89,7 @@ class FromRepository(msgspec.Struct, frozen=True):
     """What a repository's file may do to a setting: set it, only make it stricter, or nothing (then `why_not` says why)."""
 
     stricter: Callable[[Any, Any], bool] | None = None  # (what it says, what holds without it)
+    adds: bool = False  # what it says is put on top of what holds without it
     why_not: str = ""
 
 
@@ -99,6 +100,8 @@ _LEASE = FromRepository(why_not="decides when a run may be taken from a live pro
 _EVERY_RUN = FromRepository(why_not="also concerns runs of other repositories")
 _ON = FromRepository(stricter=lambda says, own: says or not own)
 _LESS = FromRepository(stricter=lambda says, own: says <= own)
+_MORE = FromRepository(adds=True)
+_SOONER = FromRepository(stricter=lambda says, own: age(says) <= age(own))
 _APART = FromRepository(stricter=lambda says, own: says == "shadow" or own != "shadow")
 
 
@@ -248,6 +251,18 @@ KEYS: tuple[Key, ...] = (
         _ON,
     ),
     Key(
+        "approve_classes", str, "", "classes of outward calls that wait for a person, as in `push, publish, deploy`; `all` for every outward call",
+        _MORE,
+    ),
+    Key(
+        "approve_targets", str, "", "patterns of targets whose calls wait for a person, as in `*prod*, registry.npmjs.org/*`",
+        _MORE,
+    ),
+    Key(
+        "approve_within", str, "24h", "how long such a call waits before it counts as rejected; 0s: for ever",
+        _SOONER, read=age,
+    ),
+    Key(
         "gateway", bool, False, "put the metering gateway between an agent and its model",
         _ACTS,
     ),
@@ -284,7 +299,9 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
     found |= {each.name: each for each in _from_own_file()}
     path = _repository_file(folder or Path.cwd())
     if path is not None:
-        found |= {each.name: each for each in _from_repository(path) if _may(each, found[each.name].value)}
+        for each in _from_repository(path):
+            if _may(each, found[each.name].value):
+                found[each.name] = _on_top(each, found[each.name])
     for key in KEYS:
         given = os.environ.get(f"OUTLAST_{key.name.upper()}")
         if given is not None:
@@ -299,6 +316,14 @@ def _may(setting: Setting, own: object) -> bool:
     """Whether what a repository's file says counts: where it may only be stricter than what holds without it, if it is."""
     stricter = _BY_NAME[setting.name].repository.stricter
     return stricter is None or stricter(setting.value, own)
+
+
+def _on_top(setting: Setting, own: Setting) -> Setting:
+    """What a repository's file says, with what holds without it where it may only add to that."""
+    if not _BY_NAME[setting.name].repository.adds or not own.value:
+        return setting
+    both = ",".join(dict.fromkeys((*words(own.value), *words(setting.value))))
+    return msgspec.structs.replace(setting, value=both)
 
 
 _warn: Callable[[BadSetting], None] | None = None

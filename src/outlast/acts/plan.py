@@ -115,6 +115,8 @@ def next_act(store: Store, run: str, *, typed: str = "") -> tuple[ActName | None
     command = go_on_command(root.state, datetime.now(UTC), find.children_in(store))
     if command.startswith("outlast settle"):
         return "settle", f"{settle_hint(command)}; `outlast effects {run}` shows what else is in doubt"
+    if command.startswith(("outlast approve", "outlast answer")):
+        return None, f"`{command.replace(run, typed or run, 1)}` lets it go on"
     if root.state.supervised or status in RESTING or command != f"outlast resume {run}":
         return "resume", f"`{command.replace(run, typed or run, 1)}` lets it go on"
     return None, "start its program, and it goes on"

@@ -34,12 +34,22 @@ EXIT_PIPE = 141
 # Which module has which commands.
 MODULES: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.run": ("run",),
-    "outlast.cli.commands.step": ("step", "effect", "stage", "remember", "shell-init", "__attach", "__keep"),
+    "outlast.cli.commands.step": (
+        "step",
+        "effect",
+        "ask",
+        "stage",
+        "remember",
+        "shell-init",
+        "__attach",
+        "__keep",
+    ),
     "outlast.cli.commands.state": ("state",),
     "outlast.cli.commands.show": ("ls", "show", "log", "effects", "context"),
     "outlast.cli.commands.output": ("output",),
     "outlast.cli.commands.budget": ("budget",),
     "outlast.cli.commands.requests": ("settle", "pause", "resume", "cancel", "handoff"),
+    "outlast.cli.commands.answers": ("approve", "reject", "answer"),
     "outlast.cli.commands.open": ("open",),
     "outlast.cli.commands.kill": ("kill",),
     "outlast.cli.commands.resume": ("report",),
@@ -61,7 +71,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 # Commands that look or stop: broken settings in the repository, which an agent can write, do not keep a person from them.
 TOLERANT = (
     "ls", "show", "log", "effects", "context", "output", "state", "report", "saves", "diff", "doctor", "budget",
-    "settle", "pause", "cancel", "kill", "handoff", "notify", "ui", "top", "__complete",
+    "settle", "approve", "reject", "answer", "pause", "cancel", "kill", "handoff", "notify", "ui", "top", "__complete",
 )  # fmt: skip
 
 # What argparse says, and how we say it.

@@ -13,6 +13,7 @@ from outlast.core.state import Status
 from outlast.core.verdict import Need, Word
 from outlast.dashboard.report import Kind
 from outlast.inspect.inbox import PendingRequest
+from outlast.inspect.questions import WaitsFor
 from outlast.inspect.show import AttemptShown, Completed, Effect, Shown, Spent
 from outlast.operations.saves.diff import FileChange
 from outlast.operations.saves.listing import Point
@@ -97,6 +98,7 @@ class Row(Doc, frozen=True):
     pending: tuple[PendingRequest, ...] = ()
     asks: str = ""
     within: str = ""
+    waits_for: tuple[WaitsFor, ...] = ()
 
 
 class Ask(Doc, frozen=True):

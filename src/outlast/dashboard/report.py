@@ -27,6 +27,7 @@ from outlast.dashboard.run import request_words
 from outlast.errors import UsageError
 from outlast.inspect import find, show, standing
 from outlast.inspect.inbox import PendingRequest
+from outlast.inspect.questions import WaitsFor, waits_for
 from outlast.inspect.standing import Standing
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import standing as control_standing
@@ -63,6 +64,7 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     needs: Need | None = None
     pending: tuple[PendingRequest, ...] = ()
     asks: str = ""
+    waits_for: tuple[WaitsFor, ...] = ()
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +133,7 @@ def _row(
         estimated=did.spent.estimated, saves=len(did.saves), last_save=state.last_save or None,
         updated_at=state.updated_at,
         standing=None if summary.problem else stands.word, needs="person" if summary.problem else stands.need,
-        pending=waiting, asks=state.asks,
+        pending=waiting, asks=state.asks, waits_for=waits_for(state),
     )  # fmt: skip
 
 
@@ -191,6 +193,8 @@ def _reason(children: Children, state: RunState, stands: Standing, now: datetime
             return f"{stands.verdict.why}: {why}"
         case "paused":
             return f"paused: {why}"
+        case "waiting":
+            return why
         case "out_of_budget" if state.cause != "budget":
             return budgets.limit_reached(with_children(state, children), budgets.Live(now)) or why
         case "out_of_budget" | "stalled" | "disk_full" | "quarantined":

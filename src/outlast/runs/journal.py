@@ -23,6 +23,7 @@ JSON_DEPTH_MAX = 200
 _PLAIN = (str, int, bool, type(None))
 _HEAD_EVENTS = (
     ev.AttemptStarted, ev.AttemptEnded, ev.Finished, ev.Parked, ev.Woken, ev.Requested, ev.ContractAmended, ev.PlanSet,
+    ev.QuestionAsked, ev.QuestionAnswered,
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()

@@ -25,11 +25,12 @@ from outlast.runs.opening import identity
 from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms, budget_of
 from outlast.store.protocol import RunFilter, Store, Summary
+from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.budget import check as budget_check
 from outlast.supervisor.client.around import run_around
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.workspace_lock import Kind, occupant, occupied
-from outlast.supervisor.launch import environment, launch as supervisor_launch
+from outlast.supervisor.launch import approvals, environment, launch as supervisor_launch
 from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.launch.run import supervised_run
@@ -75,6 +76,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     guard: bool = False
     accept_unknown: bool = False
     gateway: str | None = None
+    approve: str | None = None
+    approve_within: str | None = None
     setup: str = ""
     as_step: bool = (
         False  # of the script around: done once in that run, whatever other runs of the script did
@@ -111,6 +114,8 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
         parks=request.parks, stall=request.stall, share=request.share, setup=request.setup, plain=request.plain,
         guard=_is_guarded(request, folder or cwd), accept_unknown=request.accept_unknown,
     )  # fmt: skip
+    here = settings.load(folder or cwd)
+    launch = approvals.recorded(launch, request.approve, request.approve_within, here, outward.known_kinds())
     agent = known_agent(launch)
     if agent is not None:
         check_version(agent, request.words, program, person)
@@ -149,6 +154,8 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
     try:
         known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
         last = launch_of(store, known[0]) if known else None
+        outer = [each for each in store.list(RunFilter(run_prefix=around)) if each.run == around]
+        above = launch_of(store, outer[0]) if outer else None
     finally:
         stores.give_back(store)
     if known and known[0].run == around:
@@ -156,6 +163,7 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
             f"task {terms.task} is run {around}, in which this was started",
             hint="give the command inside of it another --task",
         )
+    launch = approvals.on_top(launch, above)
     was_inside = last is not None and last.within == around
     if as_step and known and (known[0].state.status == "failed" or not was_inside):
         terms = msgspec.structs.replace(terms, again=True)
@@ -167,17 +175,20 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
 
 def _identified(terms: Terms, launch: Launch) -> tuple[Terms, Launch]:
     """The terms of the run that is meant, before anything is decided by its workspace; and the launch, guarded if that run was:
-    what a guarded attempt left in doubt must not be done again unawares."""
+    what a guarded attempt left in doubt must not be done again unawares. What waited for a person in that run still does."""
     here = settings.load(Path(terms.workspace) if terms.workspace else None)
     store = stores.acquire(terms.store or here["store"] or None)
     try:
         terms = identity.identified(terms, store)
-        if launch.guard or terms.again:
+        if terms.again:
             return terms, launch
         where = RunFilter(task=terms.task, project=terms.project, parent="", open_only=True)
         known = store.list(where, limit=1)
         last = launch_of(store, known[0]) if known else None
-        return terms, msgspec.structs.replace(launch, guard=last is not None and last.guard)
+        was_guarded = last is not None and last.guard
+        return terms, approvals.on_top(
+            msgspec.structs.replace(launch, guard=launch.guard or was_guarded), last
+        )
     finally:
         stores.give_back(store)
 

@@ -28,6 +28,7 @@ from outlast.errors import (
     Stopped,
     StoreError,
     UnreachedEffect,
+    WaitsForPerson,
 )
 from outlast.inspect import find, standing
 from outlast.operations import prices, requests
@@ -113,6 +114,8 @@ class Supervisor:
             return self._judge(error)
         except (EffectError, UnreachedEffect) as error:
             return self._leave(f"{error}" + (f"; {error.hint}" if error.hint else "")), None
+        except WaitsForPerson as error:
+            return self._waits(error)
         except attempt_limits.GivenUp as error:
             return self._given_up(str(error)), None
         except attempt_limits.HeldBack as error:
@@ -147,6 +150,8 @@ class Supervisor:
         word = self._verdict().word
         if word == "in_doubt":
             return self._leave(self._doubt(state)), None
+        if word == "waiting":
+            return self._waits(error)
         if isinstance(error, attempt_stop.LeftByPerson):
             self._person.say(f"{error}; {self._ways_on()}")
             return EXIT_DONE, None
@@ -171,6 +176,20 @@ class Supervisor:
             self._tell("budget" if cause == "budget" else "failed", (decision.why or state.evidence) + more)
         self._wraps_up = False
         return code, decision
+
+    def _waits(self, error: OutlastError) -> tuple[int, restarts.Decision | None]:
+        """Leave the run to a person; or go on at once with an answer that came while the attempt was ending."""
+        with self._store() as store:
+            came = requests.take_answers(store, self._run.id)
+            if came:
+                self._run.journal.restart(requests.summary_of(store, self._run.id).state)
+        word = self._verdict().word
+        if came and word not in ("waiting", "in_doubt", "paused", "cancelled"):
+            return EXIT_FAILED, restarts.Again(0.0)
+        words = f"{error}" if isinstance(error, WaitsForPerson) else self._run.state.evidence
+        return self._leave(
+            words + (f"; {error.hint}" if error.hint else f"; {self._way_on('lets it go on')}")
+        ), None
 
     def _more(self, state: RunState) -> str:
         """The command that goes on with a run whose limit is reached: our limit, or one that the command line gives the agent."""

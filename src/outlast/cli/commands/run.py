@@ -16,7 +16,7 @@ from outlast.supervisor.guardian.link import Link, pair
 
 _WITH_WORDS = (
     "--task", "--issue", "--goal", "--done", "--invariant", "--budget", "--until", "--reserve", "--workspace",
-    "--base",
+    "--base", "--approve", "--approve-within",
 )  # fmt: skip
 
 link: Link | None = None  # to the guardian that started this process
@@ -140,6 +140,15 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
         "--gateway", nargs="?", const="", metavar="yes",
         help="count tokens with a proxy between the agent and its model; with a subscription only as --gateway=yes",
     )  # fmt: skip
+    command.add_argument(
+        "--approve", metavar="LIST",
+        help="outward calls that wait for a person: classes and targets, as push,publish,'*prod*'; all: every one",
+    )  # fmt: skip
+    command.add_argument(
+        "--approve-within",
+        metavar="AGE",
+        help="how long they wait before they count as rejected (default 24h); 0s: for ever",
+    )
     command.add_argument("--moved", action="store_true", help="you moved HEAD on purpose: go on from there")
     command.add_argument("--amend", action="store_true", help="change the goal, checks or budget on purpose")
     command.add_argument(
@@ -170,6 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
         files=arguments.files,
         rounds=arguments.rounds, restarts=arguments.restarts, parks=arguments.parks, stall=arguments.stall, share=arguments.share, amend=arguments.amend,
         again=arguments.again, moved=arguments.moved, plain=arguments.plain, guard=arguments.guard, accept_unknown=arguments.accept_unknown, gateway=arguments.gateway,
+        approve=arguments.approve, approve_within=arguments.approve_within,
         headless=arguments.headless or arguments.detach, as_step=arguments.as_step,
     )  # fmt: skip
     start.check(request)

@@ -16,7 +16,7 @@ import msgspec
 
 from outlast import decoders
 from outlast.core.values import Usage
-from outlast.errors import EffectFailed, EffectInDoubt, OutlastError
+from outlast.errors import EffectFailed, EffectInDoubt, NotAnswered, OutlastError, WaitsForPerson
 from outlast.processes import cause_of_death, proc, reap, signals
 from outlast.store import durable
 from outlast.supervisor.socket import connection, pipe
@@ -200,7 +200,8 @@ class Server:
         except Gone:
             raise
         except OutlastError as error:
-            there.send(Order(do="refuse", exit_code=REFUSED, reason=str(error), hint=error.hint))
+            code = error.exit_code if isinstance(error, WaitsForPerson | NotAnswered) else REFUSED
+            there.send(Order(do="refuse", exit_code=code, reason=str(error), hint=error.hint))
         except Exception as error:  # what is wrong here must not cost the script its answer
             there.send(Order(do="refuse", exit_code=REFUSED, reason=f"{type(error).__name__}: {error}"))
 
@@ -264,6 +265,7 @@ class Server:
             outcome = self._scripts.effect(
                 call.name, call.words, perform, key=call.key, unknown=call.unknown,
                 probe=probe if call.probe else None, missing=call.missing, delivery=delivery,
+                approve=call.approve_within or call.approve,
             )  # fmt: skip
         except (EffectInDoubt, EffectFailed) as error:
             last = (
@@ -428,6 +430,8 @@ class Server:
                 return msgspec.json.encode(welcome)
             case "stage":
                 self._scripts.stage(note.text, note.names)
+            case "ask":
+                return msgspec.json.encode(self._scripts.ask(note.text, note.choices, note.within))
             case "remember":
                 self._scripts.remember(note.name, note.text, note.names)
             case "spent":

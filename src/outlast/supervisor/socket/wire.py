@@ -52,16 +52,28 @@ class Budget(Message, frozen=True, tag="budget"):
 class Note(Message, frozen=True, tag="note"):
     """Something to put on record: a stage, a memory ref (`name` and its pointer), a text, a script's own names.
 
-    `hello` is answered with a Welcome. `spent` tells what the run `name`, started inside of this one, has cost so far. The
+    `hello` is answered with a Welcome, `ask` with a person's answer: to `text`, with `choices`, `within` a time. `spent` tells what the run `name`, started inside of this one, has cost so far. The
     others tell how a shell fares: `name` is its pid, `text` the signal or code.
     """
 
     kind: Literal[
-        "stage", "remember", "text", "names", "hello", "spent", "interrupted", "went_on", "killed", "left"
+        "stage",
+        "remember",
+        "text",
+        "names",
+        "hello",
+        "spent",
+        "interrupted",
+        "went_on",
+        "killed",
+        "left",
+        "ask",
     ]
     text: str
     name: str = ""
     names: dict[str, str] = {}
+    choices: tuple[str, ...] = ()
+    within: str = ""
 
 
 class Call(Message, frozen=True, tag="call"):
@@ -81,6 +93,8 @@ class Call(Message, frozen=True, tag="call"):
     missing: int = 0
     names: dict[str, str] = {}
     within: str = ""
+    approve: bool = False  # a person approves it first, within `approve_within`
+    approve_within: str = ""
 
 
 class Hook(Message, frozen=True, tag="hook"):
