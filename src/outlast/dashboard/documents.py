@@ -444,6 +444,8 @@ class Wish(Doc, frozen=True):
     task: str = ""
     save: str = ""
     folder: str = ""
+    question: str = ""
+    text: str = ""
 
 
 class Foreseen(Doc, frozen=True):

@@ -3,17 +3,18 @@
 import contextlib
 from datetime import UTC, datetime
 
-from outlast.core import state as st, verdict
+from outlast.core import questions as qs, state as st, verdict
 from outlast.errors import OutlastError
 from outlast.inspect import find, show, standing
 from outlast.notifications import delivery, outbox
 from outlast.notifications.channels import selection
-from outlast.notifications.notice import KINDS as KINDS, Notice, NoticeAct, clean, line_of
+from outlast.notifications.notice import KINDS as KINDS, LINE_CHARS_MAX, Notice, NoticeAct, clean, line_of
 from outlast.settings import Settings
 from outlast.store.protocol import RunFilter, Store
 
 _GOAL_CHARS_MAX = 500
 _WHY_CHARS_MAX = 1_000
+QUESTION_CHARS_MAX = 120
 _RESTS = ("parked", "paused", "failed", "quarantined", "interrupted")
 
 
@@ -35,8 +36,9 @@ def of(what: str, why: str, state: st.RunState, store: Store) -> Notice:
         what=what, why=clean(why, _WHY_CHARS_MAX), run=state.run, task=state.task, project=state.project,
         goal=clean(state.title, _GOAL_CHARS_MAX), status=state.status, cause=show.cause_of(state), standing=found.word,
         needs=found.need, beats=state.beats, workspace=state.workspace or None, last_save=state.last_save or None, at=at,
-        line=line_of(state.task, what, why), command=_command(what, state, store, name, at), acts=_acts(what, state),
-        about=why if what == "budget" else "",  # each level has a notice of its own
+        line=_line(what, why, state), command=_command(what, state, store, name, at), acts=_acts(what, state, store),
+        # Each level of a budget and each question has a notice of its own.
+        about=why if what == "budget" else ",".join(each.id for each in _waits(what, state)),
     )  # fmt: skip
 
 
@@ -60,8 +62,43 @@ def _name(state: st.RunState, store: Store) -> str:
     return state.run
 
 
-def _acts(what: str, state: st.RunState) -> tuple[NoticeAct, ...]:
-    """The acts that help, for the buttons of the notice."""
+def _waits(what: str, state: st.RunState) -> qs.Questions:
+    """The questions that a notice is about, oldest first."""
+    return qs.waited_for(state.questions, state.waits) if what == "needs a person" else ()
+
+
+def _line(what: str, why: str, state: st.RunState) -> str:
+    """What is needed, on which run. Of a call that waits its class and target are named, not the command."""
+    waits = _waits(what, state)
+    if not waits:
+        return line_of(state.task, what, why)
+    first, more = waits[0], f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
+    if first.kind == "approval":
+        call = " ".join(filter(None, (first.kind_of_call, first.target))) or first.text
+        asked = f"waits for your approval of {clean(call, QUESTION_CHARS_MAX)}"
+    else:
+        choices = f" [{', '.join(first.choices)}]" if first.choices else ""
+        asked = f"asks: {clean(first.text, QUESTION_CHARS_MAX)}{clean(choices, QUESTION_CHARS_MAX)}"
+    return clean(f"{clean(state.task, 60)} {asked}{more}", LINE_CHARS_MAX)
+
+
+def _acts(what: str, state: st.RunState, store: Store) -> tuple[NoticeAct, ...]:
+    """The acts that help, for the buttons of the notice: about its first question, its only doubt, or a resume."""
+    for first in _waits(what, state)[:1]:
+        words = (
+            (("approve", "Approve"), ("reject", "Reject"))
+            if first.kind == "approval"
+            else (("answer", "Answer"),)
+        )
+        return tuple(
+            NoticeAct(act=act, subject=first.id, label=label, until=first.deadline) for act, label in words
+        )
+    with contextlib.suppress(OutlastError):
+        doubts = verdict.to_settle(find.children_in(store), state)
+        if doubts:
+            run, effect = doubts[0]
+            settle = NoticeAct(act="settle", subject=effect.id, label="Say what happened")
+            return (settle,) if len(doubts) == 1 and run == state.run else ()
     if what == "done" or state.status not in _RESTS:
         return ()
     return (NoticeAct(act="resume", subject=str(state.attempts), label="Resume"),)

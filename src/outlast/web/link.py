@@ -9,6 +9,7 @@ import msgspec
 from outlast.dashboard.actions import perform
 from outlast.dashboard.documents import Done, Wish
 from outlast.errors import OutlastError, UsageError
+from outlast.inspect.questions import waits_for
 from outlast.notifications import links
 from outlast.notifications.links import BadLink, Links, Pressable
 from outlast.operations import requests
@@ -25,7 +26,8 @@ from outlast.web.site import Site
 OTHERS_MAX = 2
 _NOT_NOW = "what it was about is settled or has gone on since it was sent"
 # What a person chooses when they press; all else is in the token.
-_CHOSEN: dict[str, tuple[str, ...]] = {"settle": ("finding",)}
+_CHOSEN: dict[str, tuple[str, ...]] = {"settle": ("finding",), "answer": ("text",), "reject": ("text",)}
+_OF_QUESTIONS = ("approve", "reject", "answer")
 
 
 def answer(site: Site, request: Request, token: str, by: str) -> Answer:
@@ -107,7 +109,17 @@ def _pressed(site: Site, store: Store, view: View, token: str, found: Pressable)
     if stale := _stale(store, found):
         foreseen = msgspec.structs.replace(foreseen, says=(), refused=stale, lacks=())
     form_view = replace(view, csrf=site.guard.csrf(_form(token)))
-    return Pressed(foreseen, f"/{links.PATH}/{token}", form_view)
+    return Pressed(foreseen, f"/{links.PATH}/{token}", form_view, _choices(store, found))
+
+
+def _choices(store: Store, found: Pressable) -> tuple[str, ...]:
+    """The answers that its question offers."""
+    try:
+        root = requests.root_of(store, found.run)
+    except OutlastError:
+        return ()
+    asked = [each for each in waits_for(root.state) if each.id == found.subject]
+    return asked[0].choices if asked and found.act == "answer" else ()
 
 
 def _stale(store: Store, found: Pressable) -> str:
@@ -150,4 +162,6 @@ def _wish(found: Pressable, chosen: dict[str, object]) -> Wish:
     wish = Wish(act=api.act(found.act), run=found.run)
     if found.act == "settle":
         wish = msgspec.structs.replace(wish, effect=found.subject)
+    if found.act in _OF_QUESTIONS:
+        wish = msgspec.structs.replace(wish, question=found.subject)
     return msgspec.structs.replace(wish, **chosen)

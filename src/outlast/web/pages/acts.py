@@ -14,9 +14,12 @@ from outlast.web.html.layout import View, run_url
 BUTTONS: dict[ActName, str] = {
     "pause": "Pause it", "resume": "Resume it", "cancel": "Cancel it for good", "budget": "Add this budget",
     "settle": "Record this", "fork": "Fork it", "restore": "Restore it there",
+    "approve": "Approve it", "reject": "Reject it", "answer": "Send this answer",
 }  # fmt: skip
-_NEXT: dict[ActName, str] = {"resume": "Resume it", "settle": "Settle the next one"}
-_ENDS: frozenset[ActName] = frozenset({"cancel"})
+_NEXT: dict[ActName, str] = {
+    "resume": "Resume it", "settle": "Settle the next one", "approve": "Approve the next one", "answer": "Answer the next one",
+}  # fmt: skip
+_ENDS: frozenset[ActName] = frozenset({"cancel", "reject"})
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Wish) if field.name not in ("act", "run"))
 _LABELS = {
     "amounts": ("Budget to add", "like +200k, usd=+5, time=+2h, beats=+20; several with a space between"),
@@ -25,6 +28,7 @@ _LABELS = {
     "beat": ("After beat", "the new run goes on from there; empty: from where it is"),
     "task": ("Task of the new run", "empty: a name is made"),
     "save": ("Save", "its commit"),
+    "text": ("Your answer", "the agent reads it as it stands"),
     "folder": ("New folder", "its whole path; it must not exist yet, or be empty"),
 }
 _FORKED = ("Budget moved to it", "out of what is left here, like tokens=50k or usd=2")
@@ -33,7 +37,8 @@ FINDINGS = (
     ("did_not", "It did not happen", "The next attempt does it."),
     ("give_up", "Give up", "It is not done again, and the run goes on without it."),
 )
-_LONG = frozenset({"result"})
+_REASON = ("Reason", "the agent is told; it may be empty")
+_LONG = frozenset({"result", "text"})
 
 
 def ask(view: View, row: Row, foreseen: Foreseen, nonce: str) -> Safe:
@@ -224,6 +229,8 @@ def _field(wish: Wish, name: str, *, required: bool) -> Safe:
     label, hint = _LABELS.get(name, (formats.spell(name).capitalize(), ""))
     if wish.act == "fork" and name == "amounts":
         label, hint = _FORKED
+    if wish.act == "reject" and name == "text":
+        label, hint = _REASON
     given = getattr(wish, name)
     value = "" if given is None else str(given)
     id_ = f"w-{name}"

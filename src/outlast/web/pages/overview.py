@@ -6,7 +6,7 @@ from itertools import groupby
 from outlast.dashboard.documents import Ask, Overview, Row
 from outlast.dashboard.overview.verdict import verdict
 from outlast.dashboard.run import request_words
-from outlast.web.html import formats, layout, next_step
+from outlast.web.html import formats, layout, next_step, questions
 from outlast.web.html.html import NOTHING, Safe, tag
 from outlast.web.html.icons import icon
 from outlast.web.html.layout import View, ago, badge, run_url
@@ -124,9 +124,10 @@ def _card(view: View, row: Row) -> Safe:
     return tag(
         "li",
         tag("div", head, class_="card-head"),
-        tag("p", formats.clip(next_step.why(row), WHY_CHARS_MAX) or "it waits for a person", class_="why"),
+        questions.open_questions(view, row)
+        or tag("p", formats.clip(next_step.why(row), WHY_CHARS_MAX) or "it waits for a person", class_="why"),
         tag("p", formats.clip(row.goal, GOAL_CHARS_MAX), class_="dim goal") if row.goal else None,
-        tag("div", _helps(view, row), class_="card-foot"),
+        tag("div", _helps(view, row), class_="card-foot") if not row.waits_for else None,
         class_=f"card t-{'warn' if row.stranded else 'bad'}", id=f"n-{row.run}",
     )  # fmt: skip
 

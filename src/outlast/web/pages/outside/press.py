@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from outlast.dashboard.documents import Done, Foreseen
-from outlast.web.html import layout
-from outlast.web.html.html import Safe, tag
+from outlast.web.html import formats, layout
+from outlast.web.html.html import Safe, field_text, tag
 from outlast.web.html.icons import icon
 from outlast.web.html.layout import View, run_url
 from outlast.web.pages import acts
@@ -18,6 +18,7 @@ class Pressed:
     foreseen: Foreseen
     action: str
     view: View
+    choices: tuple[str, ...] = ()  # of an answer
 
 
 def ask(view: View, buttons: Sequence[Pressed], refused: Done | None) -> Safe:
@@ -65,13 +66,31 @@ def _act(each: Pressed) -> Safe:
     if each.view.read_only:
         pressing: Safe = tag("p", "This page is read only: use the command.", class_="dim")
     else:
-        buttons = tag("div", list(_buttons(foreseen)), class_="actions")
-        pressing = tag("form", layout.csrf(each.view), buttons, method="post", action=each.action)
+        parts = [_text(each), tag("div", list(_buttons(each)), class_="actions")]
+        pressing = tag(
+            "form", layout.csrf(each.view), parts, method="post", action=each.action, class_="form"
+        )
     return tag("section", tag("ul", says, class_="says") if says else None, pressing, class_="panel press")
 
 
-def _buttons(foreseen: Foreseen) -> Iterator[Safe]:
-    """One button, or one for each thing that a person may have found."""
+def _text(each: Pressed) -> Safe | None:
+    """The field for an answer, unless its choices are buttons; for a reason, which may be empty."""
+    act = each.foreseen.wish.act
+    if act not in ("answer", "reject") or each.choices:
+        return None
+    label = "Your answer" if act == "answer" else "Why (the agent is told)"
+    id_ = f"w-{act}"
+    field = tag("textarea", field_text(""), id=id_, name="text", rows=2, required=act == "answer")
+    return tag("div", tag("label", label, for_=id_), field, class_="row")
+
+
+def _buttons(each: Pressed) -> Iterator[Safe]:
+    """One button, or one for each thing that a person may choose."""
+    foreseen = each.foreseen
+    for choice in each.choices:
+        yield tag("button", formats.clip(choice, 80), name="text", value=choice, class_="button primary")
+    if each.choices:
+        return
     if "finding" in foreseen.lacks:
         for value, label, _ in acts.FINDINGS:
             yield tag("button", label, name="finding", value=value, class_="button")
