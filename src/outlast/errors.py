@@ -366,9 +366,9 @@ class WaitsForPerson(Stopped):
     `questions` are the ids of what is open. Let it end the program; the next start after the answer goes on.
     """
 
-    def __init__(self, message: str, *, questions: tuple[str, ...], hint: str = "") -> None:
+    def __init__(self, message: str, *, questions: tuple[str, ...], what: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.questions = questions
+        self.questions, self.what = questions, what or message
 
 
 class QuotaReached(Stopped):

@@ -194,7 +194,7 @@ def _reason(children: Children, state: RunState, stands: Standing, now: datetime
         case "paused":
             return f"paused: {why}"
         case "waiting":
-            return why
+            return state.evidence
         case "out_of_budget" if state.cause != "budget":
             return budgets.limit_reached(with_children(state, children), budgets.Live(now)) or why
         case "out_of_budget" | "stalled" | "disk_full" | "quarantined":

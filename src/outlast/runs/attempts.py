@@ -193,7 +193,7 @@ def _judge(
         case QuotaReached():
             return doubt, "quota", str(error)
         case WaitsForPerson():
-            return doubt, "person", str(error)
+            return doubt, "person", error.what
         case ChecksFailed():
             return doubt, "checks", str(error)
         case InvariantFailed():

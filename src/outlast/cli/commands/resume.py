@@ -149,6 +149,8 @@ def resume_all(arguments: argparse.Namespace) -> int:
         messages.tell(f"no run has been started at {place.local.folder} yet")
         return _say_sleepers([], arguments)
     with store_option.opened(arguments) as store:
+        if not arguments.dry_run:
+            wake.take_answers(store)
         asleep = wake.sleepers(store, parked_only=arguments.parked, now=arguments.now)
         if not arguments.dry_run:
             asleep = _wake(store, asleep, jobs, parked_only=arguments.parked, now=arguments.now)

@@ -27,7 +27,7 @@ LOAD_PAGE = 1_000
 _WARNINGS_MAX = 8  # in a row
 _shown_parts = attrgetter(
     "what", "status", "cause", "why", "command", "quiet", "lives", "parked_until", "updated_at", "children", "stranded",
-    "pending", "asks",
+    "pending", "asks", "waits_for",
 )  # fmt: skip
 
 

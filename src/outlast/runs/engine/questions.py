@@ -144,12 +144,12 @@ def waits(run: str, found: qs.Questions) -> WaitsForPerson:
     """The error for questions that nobody has answered."""
     first = found[0]
     if first.kind == "approval":
-        hint = f"`outlast approve {run} {first.id}`, or `outlast reject {run} {first.id} --why …`"
+        hint = f"`outlast approve {run} {first.id}`, or `outlast reject {run} {first.id}`"
     else:
-        hint = f"`outlast answer {run} --id {first.id} …`"
+        hint = f"`outlast answer {run} --id {first.id}` shows its choices, and takes the answer behind it"
     what = "; ".join(f"{each.id} {shorten(each.text, 200)}" for each in found)
     return WaitsForPerson(
-        f"run {run} waits for a person: {what}", questions=tuple(each.id for each in found), hint=hint
+        f"run {run} waits for a person: {what}", questions=tuple(each.id for each in found), what=what, hint=hint
     )
 
 

@@ -58,11 +58,19 @@ def sleepers(store: Store, *, parked_only: bool = False, now: bool = False) -> l
     return [_judged(store, summary, now=now) for summary in reversed(runs)]
 
 
+def take_answers(store: Store) -> None:
+    """Put on record what nobody did yet: answers in the inboxes of runs that wait for a person, and deadlines that passed."""
+    for summary in find.all_runs(store, RunFilter(parent="", statuses=("parked",)), unreadable=True):
+        if not summary.problem and summary.state.waits:
+            with contextlib.suppress(RunHeld, UnknownRun):
+                requests.take_answers(store, summary.run)
+
+
 def lift_walls(store: Store) -> None:
     """A person says that the quota is back: remove all walls, and make every run due that waits for a moment in time."""
     for wall in list(quota_walls.every(store.shelf)):
         quota_walls.lift(store.shelf, wall.name)
-    for summary in parked(store):
+    for summary in _at_walls(store):
         attempt_limits.bring_forward(store, summary.run)
 
 
@@ -84,6 +92,11 @@ def parked(store: Store) -> list[Summary]:
     ]
 
 
+def _at_walls(store: Store) -> list[Summary]:
+    """Those of them that wait for the end of a usage limit; a person's answer is no wall."""
+    return [each for each in parked(store) if not each.state.waits]
+
+
 def _judged(store: Store, summary: Summary, *, now: bool = False) -> Sleeper:
     if summary.problem:
         return Sleeper(
@@ -94,7 +107,7 @@ def _judged(store: Store, summary: Summary, *, now: bool = False) -> Sleeper:
     wakes, why = False, _refused(store, summary.run)
     if not why:
         facts, at = verdict.HostFacts(limits=_limits(store, summary)), datetime.now(UTC)
-        if now and summary.state.parked_until is not None:
+        if now and summary.state.parked_until is not None and not summary.state.waits:
             at = max(at, summary.state.parked_until)
         found = verdict.of(summary.state, shown, at, find.children_in(store), facts)
         wakes, why = found.wakes, found.why
@@ -205,7 +218,7 @@ def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
 
 def tidy(store: Store) -> None:
     """Forget walls that are over and that no run waits at; restore the walls that runs wait at."""
-    waiting = {each.run: each.state.parked_until for each in parked(store)}
+    waiting = {each.run: each.state.parked_until for each in _at_walls(store)}
     quota_walls.tidy(store.shelf, {run: until for run, until in waiting.items() if until is not None})
 
 
