@@ -1,6 +1,7 @@
 """From what happened to a run to a notice of it, and onto its way: sent by a process of its own (`notifications.delivery`)."""
 
 import contextlib
+import re
 from datetime import UTC, datetime
 
 from outlast.core import questions as qs, state as st, verdict
@@ -14,6 +15,7 @@ from outlast.store.protocol import RunFilter, Store
 
 _GOAL_CHARS_MAX = 500
 _WHY_CHARS_MAX = 1_000
+_NAME = re.compile(r"[:(\s]")  # behind the name of an act come its arguments
 QUESTION_CHARS_MAX = 120
 _RESTS = ("parked", "paused", "failed", "quarantined", "interrupted")
 
@@ -31,14 +33,15 @@ def of(what: str, why: str, state: st.RunState, store: Store) -> Notice:
     """The notice of a run as it is now. The words of its agent in it are masked and short."""
     at = datetime.now(UTC)
     found = verdict.of(state, state.status, at)
-    name = _name(state, store)
+    name, waits = _name(state, store), _waits(what, state)
+    why = _asks(waits[0]) if waits else why
     return Notice(
         what=what, why=clean(why, _WHY_CHARS_MAX), run=state.run, task=state.task, project=state.project,
         goal=clean(state.title, _GOAL_CHARS_MAX), status=state.status, cause=show.cause_of(state), standing=found.word,
         needs=found.need, beats=state.beats, workspace=state.workspace or None, last_save=state.last_save or None, at=at,
         line=_line(what, why, state), command=_command(what, state, store, name, at), acts=_acts(what, state, store),
         # Each level of a budget and each question has a notice of its own.
-        about=why if what == "budget" else ",".join(each.id for each in _waits(what, state)),
+        about=why if what == "budget" else ",".join(each.id for each in waits),
     )  # fmt: skip
 
 
@@ -72,14 +75,19 @@ def _line(what: str, why: str, state: st.RunState) -> str:
     waits = _waits(what, state)
     if not waits:
         return line_of(state.task, what, why)
-    first, more = waits[0], f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
-    if first.kind == "approval":
-        call = " ".join(filter(None, (first.kind_of_call, first.target))) or first.text
-        asked = f"waits for your approval of {clean(call, QUESTION_CHARS_MAX)}"
-    else:
-        choices = f" [{', '.join(first.choices)}]" if first.choices else ""
-        asked = f"asks: {clean(first.text, QUESTION_CHARS_MAX)}{clean(choices, QUESTION_CHARS_MAX)}"
-    return clean(f"{clean(state.task, 60)} {asked}{more}", LINE_CHARS_MAX)
+    more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
+    return clean(f"{clean(state.task, 60)} {_asks(waits[0])}{more}", LINE_CHARS_MAX)
+
+
+def _asks(question: qs.Question) -> str:
+    """What a question asks for: of a call its class and target, of an act its name, never the arguments."""
+    if question.kind == "approval":
+        call = " ".join(filter(None, (question.kind_of_call, question.target)))
+        return (
+            f"waits for your approval of {clean(call or _NAME.split(question.text)[0], QUESTION_CHARS_MAX)}"
+        )
+    choices = f" [{', '.join(question.choices)}]" if question.choices else ""
+    return f"asks: {clean(question.text, QUESTION_CHARS_MAX)}{clean(choices, QUESTION_CHARS_MAX)}"
 
 
 def _acts(what: str, state: st.RunState, store: Store) -> tuple[NoticeAct, ...]:

@@ -149,7 +149,10 @@ def waits(run: str, found: qs.Questions) -> WaitsForPerson:
         hint = f"`outlast answer {run} --id {first.id}` shows its choices, and takes the answer behind it"
     what = "; ".join(f"{each.id} {shorten(each.text, 200)}" for each in found)
     return WaitsForPerson(
-        f"run {run} waits for a person: {what}", questions=tuple(each.id for each in found), what=what, hint=hint
+        f"run {run} waits for a person: {what}",
+        questions=tuple(each.id for each in found),
+        what=what,
+        hint=hint,
     )
 
 
