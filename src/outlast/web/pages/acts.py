@@ -19,7 +19,7 @@ BUTTONS: dict[ActName, str] = {
 _NEXT: dict[ActName, str] = {
     "resume": "Resume it", "settle": "Settle the next one", "approve": "Approve the next one", "answer": "Answer the next one",
 }  # fmt: skip
-_ENDS: frozenset[ActName] = frozenset({"cancel", "reject"})
+ENDS: frozenset[ActName] = frozenset({"cancel", "reject"})
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Wish) if field.name not in ("act", "run"))
 _LABELS = {
     "amounts": ("Budget to add", "like +200k, usd=+5, time=+2h, beats=+20; several with a space between"),
@@ -174,7 +174,7 @@ def _press(view: View, foreseen: Foreseen, nonce: str) -> Safe:
             class_="actions",
         )
     hidden = [tag("input", type="hidden", name=name, value=value) for name, value in _given(wish)]
-    look = "button danger" if wish.act in _ENDS else "button primary"
+    look = "button danger" if wish.act in ENDS else "button primary"
     return tag(
         "form", layout.csrf(view), tag("input", type="hidden", name="nonce", value=nonce), hidden,
         tag("div", tag("button", BUTTONS[wish.act], class_=look), _back(wish), class_="actions"),

@@ -1,7 +1,9 @@
 """The page of a link in a notice: what is needed, on which run, and its buttons, to be pressed with a thumb."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from outlast.dashboard.documents import Done, Foreseen
 from outlast.web.html import formats, layout
@@ -23,13 +25,13 @@ class Pressed:
 
 def ask(view: View, buttons: Sequence[Pressed], refused: Done | None) -> Safe:
     """What waits, and a button for each act. Nothing has happened yet; `refused` is what became of an earlier press."""
-    foreseen = buttons[0].foreseen
+    foreseen, others = buttons[0].foreseen, [_without(each, buttons[0].foreseen.says) for each in buttons[1:]]
     return layout.page(
         view, foreseen.title,
         tag(
             "div", tag("h1", foreseen.title),
             layout.notice("bad", refused.says) if refused is not None else None,
-            [_act(each) for each in buttons], _elsewhere(foreseen.wish.run), class_="ask",
+            [_act(each) for each in (buttons[0], *others)], _elsewhere(foreseen.wish.run), class_="ask",
         ),
         live=False,
     )  # fmt: skip
@@ -48,6 +50,12 @@ def done(view: View, outcome: Done) -> Safe:
         ),
         live=False,
     )  # fmt: skip
+
+
+def _without(each: Pressed, says: tuple[str, ...]) -> Pressed:
+    """An act without the sentences that stand above it already."""
+    own = tuple(sentence for sentence in each.foreseen.says if sentence not in says)
+    return replace(each, foreseen=msgspec.structs.replace(each.foreseen, says=own))
 
 
 def _elsewhere(run: str) -> Safe:
@@ -95,4 +103,5 @@ def _buttons(each: Pressed) -> Iterator[Safe]:
         for value, label, _ in acts.FINDINGS:
             yield tag("button", label, name="finding", value=value, class_="button")
         return
-    yield tag("button", acts.BUTTONS[foreseen.wish.act], class_="button primary")
+    act = foreseen.wish.act
+    yield tag("button", acts.BUTTONS[act], class_="button danger" if act in acts.ENDS else "button primary")
