@@ -27,13 +27,15 @@ from outlast.notifications.post import Unsent
 from outlast.notifications.timing import Timing
 from outlast.store.local import Local
 
+PLAIN = "--plain"  # no link has a token
 CUT_OFF = "it was cut off while it was sent: whether it arrived is not known"
 
 
-def start(local: Local) -> None:
+def start(local: Local, *, within_run: bool = False) -> None:
     """Start the process, if something is in the outbox: for each notice, at `resume --all` and with the page.
 
-    Returns at once, and raises nothing: no run ends for a notice.
+    Returns at once, and raises nothing: no run ends for a notice. `within_run`: a process inside of a run asks for it, whose
+    settings may be the agent's own, so no link with a token is made.
     """
     if not outbox.waiting(local):
         return
@@ -43,7 +45,7 @@ def start(local: Local) -> None:
     variables = settings.environment(without="OUTLAST_", **given, **settings.timing_given())
     with contextlib.suppress(OSError):
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "outlast.notifications.delivery", str(local.folder)],
+            [sys.executable, "-P", "-m", "outlast.notifications.delivery", str(local.folder), *([PLAIN] if within_run else [])],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             env=variables, preexec_fn=_unblock,
         )  # fmt: skip
@@ -64,8 +66,8 @@ def own_settings() -> settings.Settings:
 class Delivery:
     """Sends what is in the outbox of one state folder."""
 
-    def __init__(self, local: Local, timing: Timing | None = None) -> None:
-        self._local, self._timing = local, timing or Timing.current()
+    def __init__(self, local: Local, timing: Timing | None = None, *, tokens: bool = True) -> None:
+        self._local, self._timing, self._tokens = local, timing or Timing.current(), tokens
         self._links = Links(local, self._timing)
 
     def carry(self) -> None:
@@ -103,7 +105,8 @@ class Delivery:
                 self._send(whole, late, channels)
                 free = [each for each in free if not each.held]
             for each in free:
-                self._send(message.of(each.notice, page, self._links, now), [each], channels)
+                made = self._links if self._tokens else None
+                self._send(message.of(each.notice, page, made, now), [each], channels)
 
     def _holds(self, each: Sending, hours: QuietHours | None, *, urgent_passes: bool) -> bool:
         """Whether a notice waits for the end of the quiet hours."""
@@ -169,9 +172,9 @@ def _here() -> datetime:
 
 
 def main() -> None:
-    """`python -m outlast.notifications.delivery FOLDER`"""
+    """`python -m outlast.notifications.delivery FOLDER [--plain]`"""
     with contextlib.suppress(OutlastError, OSError, KeyboardInterrupt):
-        Delivery(Local(Path(sys.argv[1]))).carry()
+        Delivery(Local(Path(sys.argv[1])), tokens=PLAIN not in sys.argv[2:]).carry()
 
 
 if __name__ == "__main__":

@@ -52,9 +52,12 @@ class Document(Notice, frozen=True, kw_only=True):
     notices: tuple[Notice, ...] = ()
 
 
-def of(notice: Notice, page: str, made: Links, now: datetime) -> Message:
-    """The message of one notice. `page` is where the page is reached from elsewhere; empty where it is not."""
-    buttons = _buttons(notice, page, made, now) if page else ()
+def of(notice: Notice, page: str, made: Links | None, now: datetime) -> Message:
+    """The message of one notice. `page` is where the page is reached from elsewhere; empty where it is not.
+
+    Without `made` nothing in it acts: its link leads to the run.
+    """
+    buttons = _buttons(notice, page, made, now) if page and made is not None else ()
     click = buttons[0].url if buttons else _of_run(page, notice.run)
     named = "outlast" if notice.what == TEST else f"outlast: {clean(notice.task, 60)}"
     return Message(

@@ -1,6 +1,7 @@
 """From what happened to a run to a notice of it, and onto its way: sent by a process of its own (`notifications.delivery`)."""
 
 import contextlib
+import os
 import re
 from datetime import UTC, datetime
 
@@ -10,6 +11,7 @@ from outlast.inspect import find, show, standing
 from outlast.notifications import delivery, outbox
 from outlast.notifications.channels import selection
 from outlast.notifications.notice import KINDS as KINDS, LINE_CHARS_MAX, Notice, NoticeAct, clean, line_of
+from outlast.processes import proc, reap
 from outlast.settings import Settings
 from outlast.store.protocol import RunFilter, Store
 
@@ -26,7 +28,12 @@ def send(settings: Settings, what: str, why: str, state: st.RunState, store: Sto
         return
     with contextlib.suppress(OSError):
         if outbox.add(store.local, of(what, why, state, store)):
-            delivery.start(store.local)
+            delivery.start(store.local, within_run=is_within_run())
+
+
+def is_within_run() -> bool:
+    """Whether this process was started inside of a run: by the mark in its environment, or in that of a process above it."""
+    return any(proc.environ_value(each.pid, reap.MARK) for each in proc.lineage(os.getpid()))
 
 
 def of(what: str, why: str, state: st.RunState, store: Store) -> Notice:

@@ -15,6 +15,7 @@ from outlast.cli.terminal import messages
 from outlast.core.setting_values import addresses
 from outlast.errors import UsageError
 from outlast.notifications import delivery, page_address
+from outlast.supervisor.notify import is_within_run
 from outlast.web.app import App
 from outlast.web.http import guard, peers, server
 from outlast.web.site import Site
@@ -111,7 +112,7 @@ def _serve(serving: server.Server, site: Site, arguments: argparse.Namespace, to
         address = _say(site.guard, token)
         if arguments.open:
             _open(_private(site.guard) if token else address)
-        delivery.start(site.place.local)
+        delivery.start(site.place.local, within_run=is_within_run())
         with page_address.announced(site.place.local, _from_elsewhere(site.guard)):
             ended.wait()
     finally:
