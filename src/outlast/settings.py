@@ -198,42 +198,15 @@ KEYS: tuple[Key, ...] = (
         "notify", str, "", "command that gets JSON on its input: needs a person, done, failed, quarantined, parked, budget",
         _ACTS,
     ),
-    Key(
-        "notify_desktop", bool, False, "notify with `notify-send`, where there is a desktop",
-        _ACTS,
-    ),
-    Key(
-        "notify_webhook", str, "", "URL that gets each notice as JSON, or a file of mode 600 that holds it",
-        _ACTS, read=addresses.url_or_file,
-    ),
-    Key(
-        "notify_webhook_secret", str, "", "file of mode 600 with the secret that signs what the webhook gets",
-        _ACTS, read=addresses.whole_path,
-    ),
-    Key(
-        "notify_ntfy", str, "", "URL of an ntfy topic, as in https://ntfy.sh/TOPIC, or a file of mode 600 that holds it",
-        _ACTS, read=addresses.url_or_file,
-    ),
-    Key(
-        "notify_ntfy_token", str, "", "file of mode 600 with the access token of that ntfy server",
-        _ACTS, read=addresses.whole_path,
-    ),
-    Key(
-        "notify_slack", str, "", "file of mode 600 with the URL of a Slack incoming webhook, or that URL",
-        _ACTS, read=addresses.url_or_file,
-    ),
-    Key(
-        "notify_quiet", str, "", "quiet hours, as in 22:00-07:00: notices wait until they end, and come as one",
-        _ACTS, read=quiet_hours.read,
-    ),
-    Key(
-        "notify_urgent", bool, False, "whether what needs a person passes in the quiet hours",
-        _ACTS,
-    ),
-    Key(
-        "ui_url", str, "", "where you reach the page from elsewhere, for the links in notices and as `ui --url`",
-        _ACTS, read=addresses.site,
-    ),
+    Key("notify_desktop", bool, False, "notify with `notify-send`, where there is a desktop", _ACTS),
+    Key("notify_webhook", str, "", "URL that gets each notice as JSON, or a file of mode 600 that holds it", _ACTS, read=addresses.url_or_file),
+    Key("notify_webhook_secret", str, "", "file of mode 600 with the secret that signs what the webhook gets", _ACTS, read=addresses.whole_path),
+    Key("notify_ntfy", str, "", "URL of an ntfy topic, as in https://ntfy.sh/TOPIC, or a file of mode 600 that holds it", _ACTS, read=addresses.url_or_file),
+    Key("notify_ntfy_token", str, "", "file of mode 600 with the access token of that ntfy server", _ACTS, read=addresses.whole_path),
+    Key("notify_slack", str, "", "file of mode 600 with the URL of a Slack incoming webhook, or that URL", _ACTS, read=addresses.url_or_file),
+    Key("notify_quiet", str, "", "quiet hours, as in 22:00-07:00: notices wait until they end, and come as one", _ACTS, read=quiet_hours.read),
+    Key("notify_urgent", bool, False, "whether what needs a person passes in the quiet hours", _ACTS),
+    Key("ui_url", str, "", "where you reach the page from elsewhere, for the links in notices and as `ui --url`", _ACTS, read=addresses.site),
     Key(
         "idle_s", float, 1800.0, "how long a command may print nothing before outlast mentions it; 0: never",
         _MAY, at_least=0, at_most=YEAR_S,

@@ -118,8 +118,8 @@ def _choices(store: Store, found: Pressable) -> tuple[str, ...]:
         root = requests.root_of(store, found.run)
     except OutlastError:
         return ()
-    asked = [each for each in waits_for(root.state) if each.id == found.subject]
-    return asked[0].choices if asked and found.act == "answer" else ()
+    meant = [each for each in waits_for(root.state) if each.id == found.subject]
+    return meant[0].choices if meant and found.act == "answer" else ()
 
 
 def _stale(store: Store, found: Pressable) -> str:

@@ -64,8 +64,8 @@ def suggested(store: Store, summary: Summary, wish: Wish) -> Wish:
                 wish, beat=summary.state.beats if wish.beat is None else wish.beat, amounts=amounts
             )
         case "approve" | "reject" | "answer":
-            asked = question_of(store, summary, wish.question)
-            return _replace(wish, question=asked.id if asked is not None else wish.question)
+            question = question_of(store, summary, wish.question)
+            return _replace(wish, question=question.id if question is not None else wish.question)
         case "restore":
             with save_of(store, summary, wish.save) as found:
                 commit = found.held.commit
@@ -111,10 +111,10 @@ def lacking(store: Store, summary: Summary, wish: Wish) -> Lack | None:
         case "fork" if wish.beat is None:
             hint = f"see `outlast log {summary.run}`; 0 is before the first"
             return Lack(("beat",), ("Say after which beat.",), UsageError("beat is missing", hint=hint))
-        case "answer" if not wish.text and (asked := question_of(store, summary, wish.question)):
-            choices = f"It takes one of: {', '.join(asked.choices)}." if asked.choices else ""
+        case "answer" if not wish.text and (question := question_of(store, summary, wish.question)):
+            choices = f"It takes one of: {', '.join(question.choices)}." if question.choices else ""
             hint = f"see `outlast show {summary.run}`"
-            sentences = (f"{asked.id} asks: {asked.text}", *filter(None, [choices]))
+            sentences = (f"{question.id} asks: {question.text}", *filter(None, [choices]))
             return Lack(("text",), sentences, UsageError("the answer is missing", hint=hint))
         case "restore" if not wish.save:
             hint = f"see `outlast saves {summary.run}`"
