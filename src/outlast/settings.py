@@ -101,7 +101,9 @@ _EVERY_RUN = FromRepository(why_not="also concerns runs of other repositories")
 _ON = FromRepository(stricter=lambda says, own: says or not own)
 _LESS = FromRepository(stricter=lambda says, own: says <= own)
 _MORE = FromRepository(adds=True)
-_SOONER = FromRepository(stricter=lambda says, own: age(says) <= age(own))
+_SOONER = FromRepository(
+    stricter=lambda says, own: timedelta() < age(says) and (age(says) <= age(own) or not age(own))
+)
 _APART = FromRepository(stricter=lambda says, own: says == "shadow" or own != "shadow")
 
 

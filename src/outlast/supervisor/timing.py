@@ -17,6 +17,7 @@ class Timing:
     stop_grace_s: float = 6.0  # between SIGTERM and SIGKILL: an agent writes its transcript
     left_grace_s: float = 2.0  # the command has ended, so what it left running has nothing to finish
     calls_end_s: float = 2.0  # the programs of these calls are dead: only their record is missing
+    person_tick_s: float = 0.05  # a call that waits for a person looks whether its script is gone
     calls_look_s: float = 0.01  # they mostly end within milliseconds
     orphan_grace_s: float = 2.0  # for the command of a call whose script died
 

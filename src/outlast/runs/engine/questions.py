@@ -176,7 +176,7 @@ ANSWER = "answer"  # the request that brings one
 
 def _reply_to(port: Asker, found: qs.Question) -> str:
     """The whole text of an answer: the head has its beginning."""
-    if len(found.reply.encode()) < qs.REPLY_BYTES_MAX - 4:
+    if not found.reply.endswith("…"):
         return found.reply or ("no reason given" if found.answer != "answered" else "")
     return next(
         (

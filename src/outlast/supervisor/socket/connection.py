@@ -33,6 +33,10 @@ class Connection:
         self._sock = sock
         self._rest: bytes | bytearray = bytearray()
 
+    def fileno(self) -> int:
+        """Readable when the other side has sent something, or is gone."""
+        return self._sock.fileno()
+
     @property
     def pid(self) -> int:
         """The process on the other side; 0 if we cannot see it."""

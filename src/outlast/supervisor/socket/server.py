@@ -199,8 +199,11 @@ class Server:
                     there.send(Verdict(allowed=False, reason=f"cannot serve {type(message).__name__}"))
         except Gone:
             raise
+        except WaitsForPerson as error:
+            there.send(Order(do="wait", exit_code=error.exit_code, reason=str(error), hint=error.hint))
+            there.receive()  # until it is stopped: the script must not go on as if this had been refused
         except OutlastError as error:
-            code = error.exit_code if isinstance(error, WaitsForPerson | NotAnswered) else REFUSED
+            code = error.exit_code if isinstance(error, NotAnswered) else REFUSED
             there.send(Order(do="refuse", exit_code=code, reason=str(error), hint=error.hint))
         except Exception as error:  # what is wrong here must not cost the script its answer
             there.send(Order(do="refuse", exit_code=REFUSED, reason=f"{type(error).__name__}: {error}"))

@@ -129,10 +129,11 @@ class Order(Message, frozen=True, tag="order"):
     """The next act of the script's side. `run` and `probe` are answered with a Report; the others end the call.
 
     `call` marks what is started for it, so that it is found and stopped when the script's side dies. `keeps`: how many
-    bytes of what a shim's program prints are reported. `out`: what a shim prints in the place of its program, in base64.
+    bytes of what a shim's program prints are reported. `wait`: a person must answer first, and the attempt is about to be
+    stopped: the script's side stays where it is until then. `out`: what a shim prints in the place of its program, in base64.
     """
 
-    do: Literal["run", "probe", "replay", "done", "refuse", "missing"]
+    do: Literal["run", "probe", "replay", "done", "refuse", "missing", "wait"]
     key: str = ""
     occurrence: int = 0  # which call of its name a step is
     call: str = ""
