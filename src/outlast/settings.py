@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast import decoders
+from outlast.core.setting_values import addresses, quiet_hours
 from outlast.core.text import did_you_mean
 from outlast.errors import BadSetting, UsageError
 
@@ -207,6 +208,15 @@ KEYS: tuple[Key, ...] = (
         "notify", str, "", "command that gets JSON on its input: needs a person, done, failed, quarantined, parked, budget",
         _ACTS,
     ),
+    Key("notify_desktop", bool, False, "notify with `notify-send`, where there is a desktop", _ACTS),
+    Key("notify_webhook", str, "", "URL that gets each notice as JSON, or a file of mode 600 that holds it", _ACTS, read=addresses.url_or_file),
+    Key("notify_webhook_secret", str, "", "file of mode 600 with the secret that signs what the webhook gets", _ACTS, read=addresses.whole_path),
+    Key("notify_ntfy", str, "", "URL of an ntfy topic, as in https://ntfy.sh/TOPIC, or a file of mode 600 that holds it", _ACTS, read=addresses.url_or_file),
+    Key("notify_ntfy_token", str, "", "file of mode 600 with the access token of that ntfy server", _ACTS, read=addresses.whole_path),
+    Key("notify_slack", str, "", "file of mode 600 with the URL of a Slack incoming webhook, or that URL", _ACTS, read=addresses.url_or_file),
+    Key("notify_quiet", str, "", "quiet hours, as in 22:00-07:00: notices wait until they end, and come as one", _ACTS, read=quiet_hours.read),
+    Key("notify_urgent", bool, False, "whether what needs a person passes in the quiet hours", _ACTS),
+    Key("ui_url", str, "", "where you reach the page from elsewhere, for the links in notices and as `ui --url`", _ACTS, read=addresses.site),
     Key(
         "quiet", bool, False, "print nothing about a run but errors and what needs a person, as --quiet does",
         _OWN_TERMINAL,
@@ -384,6 +394,11 @@ def environment(*, without: str, **changes: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(without)} | changes
 
 
+def given_for(prefix: str) -> dict[str, str]:
+    """The settings in the environment whose names begin so, by their variables."""
+    return {name: value for name, value in given().items() if name.startswith(f"OUTLAST_{prefix.upper()}")}
+
+
 def given() -> dict[str, str]:
     """The settings in the environment, by their variables, without the store."""
     names = (f"OUTLAST_{key.name.upper()}" for key in KEYS if key.name != "store")
@@ -419,7 +434,7 @@ def variable(name: str) -> str:
 TIMING = "OUTLAST_TIMING"
 # Each has a `timing.py` with its durations.
 TIMED = (
-    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "inspect", "mcp", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
+    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "inspect", "mcp", "notifications", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
 )  # fmt: skip
 _Timing = TypeVar("_Timing")
 _timings: dict[tuple[str, str], Any] = {}  # made once for each package and text
@@ -523,11 +538,16 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
 
 
+_IN_TABLES = {"notify_command": "notify"}  # a file cannot have `notify` as a value and as a table
+
+
 def _flat(read: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """Tables are groups of settings: `[save] branch` is `save_branch`."""
     for name, value in read.items():
         if isinstance(value, dict):
-            yield from ((f"{name}_{inner}", held) for inner, held in value.items())
+            yield from (
+                (_IN_TABLES.get(f"{name}_{inner}", f"{name}_{inner}"), held) for inner, held in value.items()
+            )
         else:
             yield name, value
 

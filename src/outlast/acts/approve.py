@@ -20,7 +20,7 @@ from outlast.errors import OutlastError, RunRefused, UsageError
 from outlast.inspect import find, questions as inspect_questions
 from outlast.operations import requests
 from outlast.processes import reap
-from outlast.processes.proc import ancestors, environ_value
+from outlast.processes.proc import environ_value, lineage
 from outlast.runs.engine.questions import REPLY_CHARS_MAX, AnswerArgs
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import resume as control
@@ -125,16 +125,16 @@ def refuse_inside(store: Store) -> None:
     It is known by the mark in its environment or in that of a process above it, and by the supervisors and guardians above it.
     """
     within = settings.variable(environment.RUN) or settings.variable(environment.ATTEMPT).rpartition(".")[0]
-    if within or (within := _run_above(store)):
+    if within or (within := run_around(store, os.getpid())):
         raise RunRefused(
             f"this was started inside run {within}: only a person outside of every run answers",
             hint="type it in a terminal of your own",
         )
 
 
-def _run_above(store: Store) -> str:
-    """The run that a process above this one belongs to; empty if there is none."""
-    above = ancestors(os.getpid())
+def run_around(store: Store, pid: int) -> str:
+    """The run that a process, or one above it, belongs to; empty if there is none."""
+    above = lineage(pid)
     for each in above:
         mark = environ_value(each.pid, reap.MARK)
         if mark:

@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "decide": ("resume", "pause", "kill", "cancel", "settle", "approve", "reject", "answer", "open"),
     "files": ("apply", "undo", "saves", "save", "diff", "restore", "bisect", "watch"),
     "elsewhere": ("fork", "export", "import", "handoff"),
-    "care": ("doctor", "config", "store", "service", "clean", "rm", "gc", "completion", "demo", "chaos", "help"),
+    "care": ("doctor", "config", "notify", "store", "service", "clean", "rm", "gc", "completion", "demo", "chaos", "help"),
 }  # fmt: skip
 
 ABOUT = "outlast runs agents that can be killed and go on where they stopped."

@@ -66,6 +66,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.maintenance": ("gc", "config", "doctor"),
     "outlast.cli.commands.demo": ("demo",),
     "outlast.cli.commands.chaos": ("chaos",),
+    "outlast.cli.commands.notify": ("notify",),
     "outlast.cli.commands.completion": ("completion", "__complete"),
     "outlast.cli.commands.help": ("help",),
 }
@@ -73,7 +74,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 # Commands that look or stop: broken settings in the repository, which an agent can write, do not keep a person from them.
 TOLERANT = (
     "ls", "show", "log", "effects", "context", "output", "state", "report", "saves", "diff", "doctor", "budget",
-    "settle", "approve", "reject", "answer", "pause", "cancel", "kill", "handoff", "ui", "top", "__complete",
+    "settle", "approve", "reject", "answer", "pause", "cancel", "kill", "handoff", "notify", "ui", "top", "__complete",
 )  # fmt: skip
 
 # What argparse says, and how we say it.

@@ -1,7 +1,6 @@
 """Talking to the person behind a run: a line on the terminal, a warning on record, a notification."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from outlast.core import events as ev
@@ -39,12 +38,12 @@ class Person:
         self.say(text)
         run.drive(append(ev.Warned(at=run.journal.now(), level=level, text=text)))
 
-    def tell(self, run: RunEngine, folder: Path, what: str, why: str = "", *, needed: bool = False) -> None:
+    def tell(self, run: RunEngine, what: str, why: str = "", *, needed: bool = False) -> None:
         """One line on the terminal, and a notification where `what` is worth one."""
         self.say(f"{what}: {why}" if why else what, needed=needed)
-        self.notify(run, folder, what, why)
+        self.notify(run, what, why)
 
-    def notify(self, run: RunEngine, folder: Path, what: str, why: str) -> None:
-        """Send only the notification. Its marks lie in the run's `folder`."""
+    def notify(self, run: RunEngine, what: str, why: str) -> None:
+        """Send only the notification."""
         if what in notify.KINDS:
-            notify.send(run.settings["notify"], notify.Notice.of(what, why, run.state), folder)
+            notify.send(run.settings, what, why, run.state, run.journal.store)

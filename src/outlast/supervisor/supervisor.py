@@ -367,8 +367,7 @@ class Supervisor:
             stores.give_back(store)
 
     def _tell(self, what: str, why: str = "", *, needed: bool = False) -> None:
-        folder = self._run.journal.store.local.run_folder(self._run.state.run)
-        self._person.tell(self._run, folder, what, why, needed=needed)
+        self._person.tell(self._run, what, why, needed=needed)
 
     def _conclude(self, code: int) -> None:
         """Tell what the run took and where its result is, after the sentence that says how it ended."""

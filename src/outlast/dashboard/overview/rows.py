@@ -125,8 +125,10 @@ def _judged(
 def _act(command: str | None) -> ActName | None:
     if command is None:
         return None
-    if command.startswith(("outlast approve", "outlast answer")):
-        return None  # typed: the page shows the command
+    if command.startswith("outlast approve"):
+        return "approve"
+    if command.startswith("outlast answer"):
+        return "answer"
     return "settle" if command.startswith("outlast settle") else "resume"
 
 

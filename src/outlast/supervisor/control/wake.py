@@ -17,11 +17,13 @@ from outlast.core.statuses import CLOSED
 from outlast.errors import RunHeld, UnknownRun
 from outlast.inspect import find
 from outlast.inspect.standing import words
+from outlast.notifications import delivery
 from outlast.operations import requests
 from outlast.processes import reap
 from outlast.runs.engine.steps import Append
 from outlast.runs.inbox import STOPS
 from outlast.store.protocol import RunFilter, Store, Summary
+from outlast.supervisor import notify
 from outlast.supervisor.attempt import limits as attempt_limits
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import standing, takeover
@@ -184,6 +186,7 @@ def wake(
     Runs that waited at the wall of one account are started `apart_s` after one another. A run whose attempts have reached
     their limit while no supervisor lived is recorded as given up.
     """
+    delivery.start(store.local, within_run=notify.is_within_run())  # a notice whose sender was killed
     asleep = [_given_up(store, sleeper) for sleeper in asleep]
     turns = _Turns(store, [sleeper for sleeper in asleep if sleeper.wake], apart_s)
     starting: list[_Start] = []
