@@ -13,6 +13,7 @@ from outlast.cli.terminal.progress import working
 from outlast.inspect import doctor as doctors, doctor_all
 from outlast.operations import repair as repairs
 from outlast.operations.gc import runs as collector, saves, vaults
+from outlast.store import credentials
 
 NEEDS_PERSON = 3
 
@@ -177,7 +178,10 @@ def _tell_thinned(thinned: saves.Thinned, *, dry_run: bool) -> None:
 
 def config(arguments: argparse.Namespace) -> None:
     """`outlast config`"""
-    found = settings.load(flags={"store": arguments.store}).all()
+    found = [
+        msgspec.structs.replace(each, value=credentials.shown(each.value)) if each.name == "store" else each
+        for each in settings.load(flags={"store": arguments.store}).all()
+    ]
     if arguments.json:
         messages.say_json(found)
         return
