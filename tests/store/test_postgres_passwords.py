@@ -1,5 +1,6 @@
 """The password of a PostgreSQL store opens it, and is seen nowhere else."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,11 @@ from tests.support import commands, processes
 from tests.support.environment import Isolated
 from tests.support.postgres import PostgresServer
 
-SECRET = "s3c:r/et"
-IN_URL = "s3c%3Ar%2Fet"
+SECRET = f"s3c:r/{os.getpid()}et"  # others run these tests at the same time
+IN_URL = f"s3c%3Ar%2F{os.getpid()}et"
 # Which processes have it in their words or their environment; the pattern is not itself.
-SEARCH = "grep -lsaE 's3c(:|%3A)r(/|%2F)e[t]' /proc/[0-9]*/cmdline /proc/[0-9]*/environ"
+PATTERN = f"'s3c(:|%3A)r(/|%2F){os.getpid()}e[t]'"
+SEARCH = f"grep -lsaE {PATTERN} /proc/[0-9]*/cmdline /proc/[0-9]*/environ"
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def test_a_password_is_in_no_process_list_no_file_and_no_command_and_commands_be
     refused = outlast(state, "ls", OUTLAST_STORE=locked)
     assert (refused.code, "no password supplied" in refused.complaint) == (2, True), refused
     asks = 'for what in show log effects "budget" "show --json"; do outlast $what t >/dev/null || echo "$what: $?"; done'
-    search = SEARCH if way != "PGPASSWORD" else "env | grep -aE 's3c(:|%3A)r(/|%2F)et'"
+    search = SEARCH if way != "PGPASSWORD" else f"env | grep -aE {PATTERN}"
     script = f'env; {search}; outlast() {{ {" ".join(commands.ARGV)} "$@"; }}; {asks}; outlast budget --json'
     words = ["run", "--task", "t", "--", "sh", "-c", script]
     match way:
@@ -136,6 +138,4 @@ def test_what_a_url_keeps_secret_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
     assert credentials.without({"PGPASSWORD": "its own"}) == {"PGPASSWORD": "its own"}
     monkeypatch.setenv("OUTLAST_STORE", "postgresql://me:p%40w@h/x")
     assert locate().url == "postgresql://me@h/x"
-    import os
-
     assert os.environ["OUTLAST_STORE"] == "postgresql://me@h/x"

@@ -84,6 +84,11 @@ class ServerLeases:
         self._wake = threading.Event()
         self._closing = False
 
+    @property
+    def host_id(self) -> uuid.UUID:
+        """This host."""
+        return self._host.id
+
     def check_usable(self) -> None:
         """Raise unless this store can still write."""
         self._db.check_usable()
