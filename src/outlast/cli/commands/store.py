@@ -25,6 +25,15 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
             help="like postgresql://user@host/database; a password is better in ~/.pgpass",
         )
         act.set_defaults(handler=_HANDLERS[name])
+        if name == "init":
+            which = act.add_mutually_exclusive_group()
+            which.add_argument(
+                "--roles", action="store_true",
+                help="also make the roles outlast_host, outlast_reader and outlast_person, with the rights they need",
+            )  # fmt: skip
+            which.add_argument(
+                "--print-roles", action="store_true", help="only print the SQL for these roles, for an administrator"
+            )  # fmt: skip
     act = acts.add_parser(
         "copy", help="copy all runs of a store into another one",
         description="Copy every run with its payloads, saves and agent sessions from one store into another. Runs that could go\n"
@@ -40,8 +49,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def init(arguments: argparse.Namespace) -> None:
     """`outlast store init URL`"""
     store = _database(arguments.url)
-    for line in store.init() or [f"{store.url} has a store already; nothing changed"]:
+    if arguments.print_roles:
+        print("\n".join(store.roles()))
+        return
+    done = store.init(with_roles=arguments.roles)
+    for line in done or [f"{store.url} has a store already; nothing changed"]:
         print(line)
+    if arguments.roles:
+        print("give one of them to each role that logs in, as in: GRANT outlast_host TO somebody")
     print("to use it, type this, or put `store` into your config.toml:")
     print(f"  export OUTLAST_STORE='{store.url}'")
 

@@ -72,7 +72,11 @@ class StoreCopy:
 
     def _refuse_live(self, every: Sequence[Summary]) -> None:
         roots = {each.root: each for each in every if each.run == each.root}
-        live = [each.task for root, each in roots.items() if each.holder is not None and self._source.holder_lives(root)]
+        live = [
+            each.task
+            for root, each in roots.items()
+            if each.holder is not None and self._source.holder_lives(root)
+        ]
         if live:
             named = ", ".join(live[:NAMED_MAX])
             more = f" and {len(live) - NAMED_MAX} more" if len(live) > NAMED_MAX else ""
@@ -99,9 +103,9 @@ class StoreCopy:
                 self._create(each, mapped[each.run])
             for each in family:
                 self._verify(each, mapped[each.run])
+            self._advance(root, family[0].epoch if journal is None else journal.lease.epoch)
             if journal is None:
                 return
-            self._advance(root, journal.lease.epoch)
             faults.point("export.before_seal")
             requests.take(journal, requests.own_request(journal, "handoff"))
             self._sealed += 1
@@ -177,7 +181,9 @@ class StoreCopy:
         )  # fmt: skip
         made = self._target.create(opened, events[1:], after=found[0].run if found else "")
         if made != each.run:
-            raise RunRefused(f"task {each.task} was begun there meanwhile as run {made}", hint="type the same again")
+            raise RunRefused(
+                f"task {each.task} was begun there meanwhile as run {made}", hint="type the same again"
+            )
         self._events += len(events)
 
     def _verify(self, each: Summary, events: list[ev.AnyEvent]) -> None:
@@ -212,7 +218,9 @@ class StoreCopy:
         for kind in _SHELF:
             for name, data in self._source.shelf.every(kind):
                 if self._target.shelf.get(kind, name) is None:
-                    self._target.shelf.change(kind, name, lambda there, data=data: data if there is None else there)  # type: ignore[misc]
+                    self._target.shelf.change(
+                        kind, name, lambda there, data=data: data if there is None else there
+                    )  # type: ignore[misc]
                     count += 1
         return count
 
@@ -239,7 +247,9 @@ def _bring(here: Path, there: Path) -> None:
                 target.symlink_to(os.readlink(entry))
         elif entry.is_dir():
             _bring(entry, target)
-        elif entry.is_file() and not (target.exists() and target.stat().st_mtime_ns >= entry.stat().st_mtime_ns):
+        elif entry.is_file() and not (
+            target.exists() and target.stat().st_mtime_ns >= entry.stat().st_mtime_ns
+        ):
             partial = target.with_name(f"{target.name}.copying")
             shutil.copy2(entry, partial)
             os.replace(partial, target)

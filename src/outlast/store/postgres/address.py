@@ -138,6 +138,14 @@ def unreachable(url: str, error: Exception) -> StoreUnreachable:
     return StoreUnreachable(f"cannot reach the store {shown(url)}: {text}", hint=hint)
 
 
+def not_permitted(url: str, error: Exception) -> StoreRefused:
+    """The error for what the role in the URL may not do."""
+    return StoreRefused(
+        f"the role of {shown(url)} may not do this: {first_line(error)}",
+        hint="connect as the owner of the store, or ask the owner to grant it",
+    )
+
+
 def first_line(error: Exception) -> str:
     """The first line of a database error, without what names every address that was tried."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

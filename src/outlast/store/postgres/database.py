@@ -142,7 +142,7 @@ class Server:
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             raise schema.not_initialised(url) from None
         except psycopg.errors.InsufficientPrivilege as error:
-            raise self._not_permitted(error) from None
+            raise address.not_permitted(url, error) from None
         except psycopg.Error as error:
             raise address.unreachable(url, error) from error
         if found is None:
@@ -237,7 +237,7 @@ class Server:
         if state in _BUSY:
             return StoreBusy(f"the store is locked by somebody else: {text}", hint="ask again in a moment")
         if state == "42501":
-            return self._not_permitted(error)
+            return address.not_permitted(self.url, error)
         if state == "25006":
             return StoreRefused(
                 f"{address.shown(self.url)} only reads: {text}", hint="name the primary server"
@@ -248,13 +248,6 @@ class Server:
         if isinstance(error, psycopg.DataError):
             return StoreRefused(f"PostgreSQL cannot store this: {text}", hint="names hold no NUL characters")
         return StoreError(f"PostgreSQL refused: {text} ({state or 'no code'})", hint="see `outlast doctor`")
-
-    def _not_permitted(self, error: Exception) -> StoreRefused:
-        shown = address.shown(self.url)
-        return StoreRefused(
-            f"the role of {shown} may not do this: {address.first_line(error)}",
-            hint="connect as the owner of the store, or ask the owner to grant it",
-        )
 
     # -- rows of runs --------------------------------------------------------------------------------------------
 
