@@ -301,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(arguments, "handler", None) is None:
             top.print_help(sys.stderr if words else None)
             return EXIT_USAGE if words else 0
-        return _run(arguments)
+        return _run(arguments, words)
     except KeyboardInterrupt:  # while a command was still imported
         messages.tell("stopped by Ctrl-C")
         return EXIT_INTERRUPTED
@@ -309,12 +309,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _pipe_closed()
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     messages.repeat(store=arguments.store, project=arguments.project)
     settings.tolerate(_warn_of_setting if arguments.command in TOLERANT else None)
     try:
         _check_timing()
-        code = int(arguments.handler(arguments) or 0)
+        code = _relayed(arguments, words)
+        if code is None:
+            code = int(arguments.handler(arguments) or 0)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -337,6 +339,15 @@ def _run(arguments: argparse.Namespace) -> int:
         code, text, hint = _unexpected(error)
         messages.complain(text, hint)
         return code
+
+
+def _relayed(arguments: argparse.Namespace, words: Sequence[str]) -> int | None:
+    """The exit code of a command below an agent, if its supervisor ran it: there a shared store is the supervisor's alone."""
+    if not settings.variable("OUTLAST_SOCKET") or "postgres" not in settings.variable("OUTLAST_STORE"):
+        return None
+    from outlast.supervisor.client.relay import relayed
+
+    return relayed(words, arguments.store)
 
 
 def _unexpected(error: Exception) -> tuple[int, str, str]:

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from outlast.store import credentials
+
 if TYPE_CHECKING:
     from outlast.supervisor.guardian.link import Link
 
@@ -23,6 +25,7 @@ _ELSEWHERE = "the Python API and `outlast save`, `saves`, `diff`, `restore`, `wa
 def main() -> int:
     """Run one command; its exit code."""
     _open_missing()
+    credentials.begin()
     if sys.platform != "linux" and _command() in _LINUX_ONLY and not {"-h", "--help"} & set(sys.argv):
         message = f"error: `outlast {_command()}` needs Linux, and this is {sys.platform}\nhint: {_ELSEWHERE}; for the rest use Linux, a container or WSL2\n"
         os.write(2, message.encode())

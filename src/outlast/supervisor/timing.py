@@ -76,6 +76,7 @@ class Timing:
     silent_s: float = 10.0  # for a connection to say what it wants
     accept_retry_s: float = 0.05  # after there were no descriptors or threads
     turn_wait_s: float = 30.0  # for what a call of the same name left running when its script died: twice its grace, and killing
+    relayed_s: float = 60.0  # for a command that we run for one typed below an agent
     hello_s: float = 10.0  # for the run around a script to answer; else the script gets a run of its own
     left_open_s: float = 2.0  # what a command left running may still print into its record
     keeper_leaving_s: float = 30.0  # for a keeper to record that its script is gone, with a save

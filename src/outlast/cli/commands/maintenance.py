@@ -14,6 +14,7 @@ from outlast.core.setting_values import addresses
 from outlast.inspect import doctor as doctors, doctor_all
 from outlast.operations import repair as repairs
 from outlast.operations.gc import runs as collector, saves, vaults
+from outlast.store import credentials
 
 NEEDS_PERSON = 3
 
@@ -189,7 +190,9 @@ def config(arguments: argparse.Namespace) -> None:
 
 
 def _without_secret(each: settings.Setting) -> settings.Setting:
-    """A setting as it is shown: the address of a notification channel is a password."""
+    """A setting as it is shown: the address of a notification channel is a password, and a store's may hold one."""
+    if each.name == "store":
+        return msgspec.structs.replace(each, value=credentials.shown(each.value))
     if not each.name.startswith("notify_") or not isinstance(each.value, str):
         return each
     return msgspec.structs.replace(each, value=addresses.without_path(each.value))

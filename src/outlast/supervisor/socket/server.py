@@ -70,6 +70,10 @@ class AnswersAgent(Protocol):
     def stopping(self) -> None: ...
 
 
+def _relays_nothing(_: str) -> bytes:
+    raise OutlastError("no command is run for you here")
+
+
 class Server:
     """Serves the scripts of one attempt. Calls of another attempt, or of another user, are refused."""
 
@@ -80,10 +84,13 @@ class Server:
         scripts: ScriptCalls,
         agent: AnswersAgent | None = None,
         *,
+        relay: Callable[[str], bytes] = _relays_nothing,
         timing: Timing | None = None,
     ) -> None:
+        """`relay`: runs a command of outlast that was typed below us; its answer as JSON."""
         self.path = path
         self._timing = timing or Timing.current()
+        self._relay = relay
         self._numbers = itertools.count(1)
         self._stop_ns = 0
         self._refusals = 0  # of shims, so far
@@ -443,6 +450,8 @@ class Server:
                 return msgspec.json.encode(self._scripts.ask(note.text, note.choices, note.within))
             case "remember":
                 self._scripts.remember(note.name, note.text, note.names)
+            case "command":
+                return self._relay(note.text)
             case "spent":
                 self._scripts.spent_inside(note.name, _usage(note.text))
             case "interrupted" | "went_on" | "killed" | "left":
