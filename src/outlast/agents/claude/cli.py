@@ -357,6 +357,17 @@ def _has_status_line(parts: argv.Parts, ask: Ask) -> bool:
     return "statusLine" in provider.ClaudeLogin(parts, ask.environment, ask.cwd).settings
 
 
+def _mcp_flag(ask: Ask) -> tuple[str, ...]:
+    """Our MCP server for this run, besides the user's own."""
+    if ask.mcp is None:
+        return ()
+    listed = msgspec.json.encode({"mcpServers": own_server.listed({}, ask.mcp)})
+    return ("--mcp-config", str(_write_private(ask.folder / MCP_FILE, listed)))
+
+
+def unhooked_for(ask: Ask) -> frozenset[str]:
+    """The tools that no hook by HTTP is asked for."""
+    return frozenset(FILE_TOOLS) | (frozenset(OWN_TOOLS) if ask.mcp is not None else frozenset())
 
 
 def _read_settings(given: str, cwd: Path) -> Mapping[str, object]:
