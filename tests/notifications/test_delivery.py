@@ -15,7 +15,7 @@ from outlast.notifications.delivery import CUT_OFF, Delivery
 from outlast.notifications.notice import Notice
 from outlast.store.local import Local
 from tests.notifications import far_side
-from tests.notifications.far_side import ChannelServer
+from tests.notifications.far_side import Answered, Came, ChannelServer
 from tests.notifications.notices import notice, own_settings
 from tests.support import strace
 from tests.support.environment import Isolated, skip_or_fail
@@ -149,6 +149,30 @@ def test_killed_at_every_instant_a_notice_arrives_once_or_is_said_not_to_be_know
         came, dead = len(server.came), channel_health.dead(local)
         assert came == 1 or (came == 0 and dead[0].problem == CUT_OFF), f"{broken.hit}: {came} came, {dead}"
         assert outbox.waiting(local) == 0
+
+
+def test_what_was_cut_off_while_it_was_sent_is_said_and_not_repeated(
+    local: Local, server: ChannelServer, state: Isolated
+) -> None:
+    """The far side has it when the process that sends it is killed."""
+    own_settings(state, ntfy=f"{server.url}/t")
+    outbox.add(local, notice())
+    command = [sys.executable, "-P", "-m", "outlast.notifications.delivery", str(local.folder)]
+    sending = list[subprocess.Popen[bytes]]()
+
+    def killed(came: Came) -> Answered:
+        sending[0].kill()
+        return far_side.ntfy(came)
+
+    server.first = [killed]
+    sending.append(subprocess.Popen(command, env=state.environ()))
+    sending[0].wait()
+    assert len(server.came) == 1
+    deliver(local)
+    deliver(local)
+    assert len(server.came) == 1
+    (dead,) = channel_health.dead(local)
+    assert dead.problem == CUT_OFF
 
 
 def test_killed_while_it_is_put_on_its_way_a_notice_is_not_lost(

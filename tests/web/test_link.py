@@ -1,6 +1,9 @@
 """A link of a notice: GET shows, a press acts, once, for this one act, until it expires; it lets nobody in anywhere else."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -166,3 +169,114 @@ def test_a_dead_channel_is_said_on_the_page_until_it_works_again(page: LinkedPag
     channel_health.sent(page.store.local, "ntfy", now)
     ask = lambda: page.served.ask("/api/runs", Authorization=f"Bearer {TOKEN}").json["dead_channels"]  # noqa: E731
     wait_for(lambda: not ask() or None, what="the next look")
+
+
+# -- what waits for an answer ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[LinkedPage]:
+    """A run that waits for an approval and for an answer; nothing of ours would start it."""
+    root = tmp_path / "asking"
+    store = open_store(root)
+    at = intended().at
+    questions = [
+        ev.QuestionAsked(
+            at=at, id="a1", kind="approval", text="push: git push origin main", digest="d1", beat=1
+        ),
+        ev.QuestionAsked(
+            at=at, id="q2", kind="question", text="Which API?", choices=("v1", "v2"), digest="d2", beat=1
+        ),
+    ]
+    parked = ev.Parked(at=at, until=None, waits=("a1", "q2"))
+    run = Pen(store).open(
+        "1411", started(), ev.BeatBegun(at=at, beat=1), *questions, ended("interrupted", "person"), parked
+    )
+    try:
+        with ui(root, token=TOKEN) as served:
+            yield LinkedPage(served, store, run)
+    finally:
+        store.close()
+
+
+def answers(page: LinkedPage) -> list[tuple[str, str, str]]:
+    events = [item.event for item in page.store.read(page.run, after=0).events]
+    return [
+        (each.id, str(each.answer), each.text) for each in events if isinstance(each, ev.QuestionAnswered)
+    ]
+
+
+def test_approve_and_reject_stand_beside_each_other_and_one_of_them_counts(waiting: LinkedPage) -> None:
+    approve, reject = waiting.link("approve", "a1"), waiting.link("reject", "a1")
+    both = waiting.served.ask(f"{approve}?or={reject.rpartition('/')[2]}")
+    assert both.text.count('name="csrf"') == 2
+    assert "git push origin main" in both.text
+    assert answers(waiting) == []
+    waiting.press(reject, text="not on a Friday")
+    assert answers(waiting) == [("a1", "rejected", "not on a Friday")]
+    after = waiting.served.ask(f"{approve}?or={reject.rpartition('/')[2]}")
+    assert "Done" in after.text
+    waiting.press(approve, both)
+    assert answers(waiting) == [("a1", "rejected", "not on a Friday")]
+
+
+def test_an_answer_is_one_of_the_choices_and_of_its_own_question(waiting: LinkedPage) -> None:
+    link = waiting.link("answer", "q2")
+    seen = waiting.served.ask(link)
+    assert seen.text.count('name="text"') == 2
+    waiting.press(link, seen, text="v3")
+    assert answers(waiting) == []
+    waiting.press(link, seen, text="v2", question="a1", run="other")
+    assert answers(waiting) == [("q2", "answered", "v2")]
+    waiting.press(link, seen, text="v1")
+    assert answers(waiting) == [("q2", "answered", "v2")]
+
+
+def test_the_link_of_one_question_answers_no_other(waiting: LinkedPage) -> None:
+    assert "is a question" in waiting.served.ask(waiting.link("approve", "q2")).text
+    waiting.press(waiting.link("approve", "a9"))
+    assert answers(waiting) == []
+
+
+def test_the_api_approves_rejects_and_answers_too(waiting: LinkedPage) -> None:
+    there, key = f"/api/runs/{waiting.run}/acts/", {"Authorization": f"Bearer {TOKEN}"}
+    foreseen = waiting.served.ask(f"{there}answer?question=q2", **key).json
+    assert (foreseen["takes"], foreseen["lacks"]) == (["text"], ["text"])
+    assert "It takes one of: v1, v2." in foreseen["says"]
+    done = waiting.served.post(f"{there}answer", {"question": "q2", "text": "v1"}, **key)
+    assert done.json["ok"]
+    assert answers(waiting) == [("q2", "answered", "v1")]
+
+
+ASKS_FOR_IT = """
+import sys, urllib.request
+url, key, kind, body = sys.argv[1:]
+request = urllib.request.Request(url, data=body.encode(), headers={"Authorization": "Bearer " + key, "Content-Type": kind})
+try:
+    urllib.request.urlopen(request).read()
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+"""
+
+
+def from_inside(page: LinkedPage, path: str, body: str, kind: str) -> str:
+    """What a process hears that carries the mark of a run."""
+    url = f"http://127.0.0.1:{page.served.port}{path}"
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS_FOR_IT, url, TOKEN, kind, body], env={**os.environ, "OUTLAST_ATTEMPT": "rinside.1"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_what_runs_inside_of_a_run_reaches_no_act_but_stopping(waiting: LinkedPage) -> None:
+    there = f"/api/runs/{waiting.run}/acts"
+    for act in ("approve", "reject", "answer", "resume", "settle"):
+        assert "403" in from_inside(waiting, f"{there}/{act}", "{}", "application/json")
+    link = waiting.link("approve", "a1")
+    csrf = re.search(r'name="csrf" value="([0-9a-f]+)"', waiting.served.ask(link).text)
+    assert csrf is not None
+    heard = from_inside(waiting, link, urlencode({"csrf": csrf[1]}), FORM)
+    assert "inside run rinside" in heard
+    assert answers(waiting) == []
+    assert "403" not in from_inside(waiting, f"{there}/pause", "{}", "application/json")
