@@ -17,7 +17,7 @@ from tests.support.environment import TIMEOUT_S, Isolated
 CLASSES = {
     "no": {
         "store", "lease_s", "gc_older_than", "save_disk_budget_bytes", "worktree_setup", "loopback", "notify", "wake_apart_s",
-        "gateway",
+        "gateway", "quiet", "json_lines",
     },
     "stricter": {"key_ttl_s", "save_where", "run_guard"},
     "sets it": {
