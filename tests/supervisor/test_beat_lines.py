@@ -90,7 +90,7 @@ def test_a_reader_that_takes_none_of_our_lines_holds_up_neither_the_command_nor_
         made.write(b"it goes on\n")
         assert (tmp_path / "out").read_bytes() == b"it goes on\n"
         made.hang_up()
-        assert made.relay.drain(TIMEOUT_S)
+        assert made.relay.drain(TIMEOUT_S, reader_limit_s=1.0)
         made.relay.close()
         assert not made.relay.post(OURS), "there is nobody to show it to"
     for fd in (ours, theirs, out):

@@ -18,7 +18,7 @@ CLASSES = {
     "no": {
         "store", "lease_s", "gc_older_than", "save_disk_budget_bytes", "worktree_setup", "loopback", "notify", "wake_apart_s",
         "gateway", "notify_desktop", "notify_webhook", "notify_webhook_secret", "notify_ntfy", "notify_ntfy_token", "notify_slack",
-        "notify_quiet", "notify_urgent", "ui_url",
+        "notify_quiet", "notify_urgent", "ui_url", "quiet", "json_lines",
     },
     "stricter": {"key_ttl_s", "save_where", "run_guard", "approve_within"},
     "adds": {"approve_classes", "approve_targets"},

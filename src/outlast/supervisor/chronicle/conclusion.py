@@ -1,6 +1,7 @@
 """The ending of `outlast run` and `outlast resume`: what it took, what it changed, where that is, and what to type next."""
 
 import os
+import re
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,9 @@ from outlast.supervisor.chronicle.feed_events import FeedEnded, place_in
 from outlast.supervisor.chronicle.sentences import spent_words
 from outlast.supervisor.worktree import make
 from outlast.workspace import repo
+
+# A line as `words` makes it: it stands below the sentence that says how a run ended.
+IN_WORDS = re.compile(r"outlast: .+: [\d,]+ attempts?, [\d,]+ beats?, ")
 
 
 def of(store: Store, run: str, exit_code: int, why: str) -> FeedEnded:

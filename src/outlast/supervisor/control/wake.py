@@ -26,6 +26,7 @@ from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor import notify
 from outlast.supervisor.attempt import limits as attempt_limits
 from outlast.supervisor.budget import quota_walls
+from outlast.supervisor.chronicle import conclusion
 from outlast.supervisor.control import standing, takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, last_launch
@@ -327,11 +328,15 @@ class _Start:
         return words(standing.of(self._store, summary, shown).word)
 
     def _last_words(self) -> str:
-        """Its last error, without the hint."""
+        """Its last error, without the hint and what the run took."""
         with self._log.open("rb") as file:
             file.seek(max(self._log_start, self._log.stat().st_size - _LAST_WORDS_BYTES))
             lines = file.read(_LAST_WORDS_BYTES).decode(errors="replace").splitlines()
-        errors = [line for line in lines if line.strip() and not line.startswith("hint: ")]
+        errors = [
+            line
+            for line in lines
+            if line.strip() and not line.startswith("hint: ") and not conclusion.IN_WORDS.match(line)
+        ]
         return errors[-1].removeprefix("error: ").removeprefix("outlast: ") if errors else ""
 
     def _settled(self, summary: Summary, started: bool, why: str) -> Sleeper:
