@@ -432,6 +432,7 @@ def test_the_next_call_on_a_kept_connection_waits_for_nothing_either(tmp_path: P
     with minded(tmp_path) as there, served(there) as hooks:
         deferring(there)
         kept = connected(hooks)
+        kept.timeout = 20
         with there.beats.lock:  # the supervisor is busy
             for call in ("call_1", "call_2", "call_3"):
                 kept.request(
