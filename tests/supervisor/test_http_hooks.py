@@ -206,6 +206,45 @@ def test_a_crowd_of_connections_is_not_served_without_end(tmp_path: Path) -> Non
         raise AttemptDies
 
 
+def sent_as(hooks: HttpHooks, *bodies: bytes) -> bytes:
+    head = f"POST {http_hooks.TARGET} HTTP/1.1\r\n{http_hooks.SECRET}: {hooks.secret}\r\nContent-Length: "
+    return b"".join(head.encode() + f"{len(each)}\r\n\r\n".encode() + each for each in bodies)
+
+
+def test_requests_sent_at_once_are_answered_one_after_the_other(tmp_path: Path) -> None:
+    with minded(tmp_path) as there, served(there) as hooks:
+        kept = connected(hooks)
+        kept.connect()
+        kept.sock.sendall(
+            sent_as(hooks, before("claude", POST), b"nonsense", before("claude", LOCAL, "call_2"))
+        )
+        answers = b""
+        while answers.count(b"HTTP/1.1 ") < 3 or not answers.endswith(b"}"):
+            chunk = kept.sock.recv(1 << 16)
+            assert chunk, answers
+            answers += chunk
+        assert [b'"deny"' in each for each in answers.split(b"HTTP/1.1 ")[1:]] == [False, True, False]
+        assert there.intended()[0] == (SIGNATURE, "tell")
+        kept.close()
+        raise AttemptDies
+
+
+def test_who_stops_sending_before_the_answer_has_given_up_and_gets_no_record(tmp_path: Path) -> None:
+    """Nobody can tell it from one that was killed: its call is not let through."""
+    with minded(tmp_path) as there, served(there) as hooks:
+        asking = connected(hooks)
+        asking.connect()
+        with there.beats.lock:
+            asking.sock.sendall(sent_as(hooks, before("claude", POST)))
+            asking.sock.shutdown(socket.SHUT_WR)
+            wait_for(lambda: bool(hooks._open), what="the request")
+        wait_for(lambda: not hooks._open, what="its end")
+        assert there.run.state.effects_open == ()
+        assert list(there.run.journal.events("effect_failed"))
+        asking.close()
+        raise AttemptDies
+
+
 def test_a_hook_for_which_there_is_no_thread_is_sent_away_and_takes_nobodys_room(tmp_path: Path) -> None:
     with minded(tmp_path) as there, served(there) as hooks:
         before_bytes = threading.stack_size(1 << 46)  # no thread of that size can be started
@@ -432,6 +471,7 @@ def test_the_next_call_on_a_kept_connection_waits_for_nothing_either(tmp_path: P
     with minded(tmp_path) as there, served(there) as hooks:
         deferring(there)
         kept = connected(hooks)
+        kept.timeout = 20
         with there.beats.lock:  # the supervisor is busy
             for call in ("call_1", "call_2", "call_3"):
                 kept.request(
