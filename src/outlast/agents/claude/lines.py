@@ -20,6 +20,7 @@ from outlast.agents.events import (
     Session,
     TaskEnd,
     Text,
+    ToolAside,
     ToolEnd,
     ToolStart,
     UsageReport,
@@ -252,6 +253,14 @@ def task_of(result: msgspec.Raw) -> str:
     return (
         json_lines.text(json_lines.record(data), "backgroundTaskId") if b'"backgroundTaskId"' in data else ""
     )
+
+
+def put_aside(line: bytes) -> list[AgentEvent]:
+    """The call that a hook put aside, in the line that a resume looks for; none in any other line."""
+    read = json_lines.record(line)
+    call = json_lines.text(read, "attachment", "toolUseID")
+    is_aside = json_lines.text(read, "attachment", "type") == "hook_deferred_tool"
+    return [ToolAside(call)] if call and is_aside else []
 
 
 # How it tells itself, and then its model, that a task has come to an end; one that was killed did not.
