@@ -4,17 +4,17 @@ The rules are in `core/questions.py`, the person's acts in `acts/`."""
 
 import shlex
 from collections.abc import Sequence
-from datetime import timedelta
 
 import msgspec
 
-from outlast import decoders
+from outlast import decoders, faults
 from outlast.core import events as ev, questions as qs
 from outlast.core.questions import Approvals, Question
 from outlast.core.secrets import mask
 from outlast.core.text import call_words
-from outlast.core.values import clip, digest, shorten
+from outlast.core.values import digest, shorten
 from outlast.errors import WaitsForPerson
+from outlast.runs.engine.questions import Inquiry, asked, waits
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls.identity import likeness
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
@@ -126,16 +126,17 @@ class CallApprovals:
         run, journal = self._run, self._run.journal
         if len(qs.open_among(run.state.questions)) >= qs.QUESTIONS_MAX:
             return None
-        at, within_s = journal.now(), self._wanted.within_s
-        asked = ev.QuestionAsked(
-            at=at, id=qs.next_id("approval", run.state.questions_total), kind="approval", text=in_words(record),
-            subject=journal.payload(msgspec.to_builtins(record)), digest=_digest(record, wanted),
-            kind_of_call=wanted[0].kind, target=mask(", ".join(each.signature for each in wanted))[0],
-            deadline=at + timedelta(seconds=within_s) if within_s else None,
+        ask = Inquiry(
+            kind="approval", text=in_words(record), digest=_digest(record, wanted),
+            subject=journal.payload(msgspec.to_builtins(record)), within_s=self._wanted.within_s,
         )  # fmt: skip
-        run.drive(append(asked))
-        self._subjects[asked.id] = record
-        return next(each for each in run.state.questions if each.id == asked.id)
+        target = mask(", ".join(each.signature for each in wanted))[0]
+        event = asked(run.state, ask, journal.now(), kind_of_call=wanted[0].kind, target=target)
+        faults.point("ask.before")
+        run.drive(append(event))
+        faults.point("ask.recorded")
+        self._subjects[event.id] = record
+        return next(each for each in run.state.questions if each.id == event.id)
 
     def _refuse_repeating(self, question: Question) -> None:
         """Raise WaitsForPerson where the same call is made again and again: nothing else is done meanwhile."""
@@ -188,9 +189,9 @@ class CallApprovals:
 
     def _waits(self) -> WaitsForPerson:
         waiting = qs.open_among(self._run.state.questions)
-        names = ", ".join(f"{each.id} ({shorten(each.text, CALL_CHARS_MAX)})" for each in waiting)
-        words = f"waits for a person: {names}" if waiting else "a person has answered meanwhile"
-        return WaitsForPerson(words, questions=tuple(each.id for each in waiting))
+        if waiting:
+            return waits(self._run.id, waiting)
+        return WaitsForPerson("a person has answered meanwhile", questions=())
 
 
 _WAITS = (

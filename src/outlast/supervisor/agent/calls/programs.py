@@ -106,7 +106,7 @@ class OutwardPrograms:
             self._records.intend(start, record)
         except WaitsForPerson as error:
             self._failures.fail(error)
-            return Answer(False, f"outlast stops here, and this call was not made: the run {error}"), None
+            return Answer(False, f"outlast stops here, and this call was not made: {error}"), None
         except NoRoom as error:  # what stays in here need not be on record
             words = f"{UNRECORDED}{error}; {error.hint}" if record.outward else ""
             return Answer(not record.outward, words), None
