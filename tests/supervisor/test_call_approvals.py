@@ -67,7 +67,12 @@ def test_a_call_whose_class_waits_is_denied_with_words_and_asked_about(tmp_path:
         assert there.allows(before(agent, LOCAL, "call_2"))
         [asked] = list(there.run.journal.events("question_asked"))
         assert isinstance(asked, ev.QuestionAsked)
-        assert (asked.id, asked.kind, asked.kind_of_call, asked.target) == ("a1", "approval", "http", SIGNATURE)
+        assert (asked.id, asked.kind, asked.kind_of_call, asked.target) == (
+            "a1",
+            "approval",
+            "http",
+            SIGNATURE,
+        )
         assert POST in asked.text
         raise AttemptDies
 
@@ -76,7 +81,11 @@ def test_the_question_is_durable_before_the_agent_hears_of_it(tmp_path: Path) ->
     with minded(tmp_path, approve=HTTP) as there:
         words(there, before("claude", POST))
         run, store = there.run.id, there.run.journal.store
-        assert [item.event.id for item in store.read(run, after=0).events if isinstance(item.event, ev.QuestionAsked)] == ["a1"]
+        assert [
+            item.event.id
+            for item in store.read(run, after=0).events
+            if isinstance(item.event, ev.QuestionAsked)
+        ] == ["a1"]
         raise AttemptDies
 
 

@@ -47,6 +47,7 @@ class CallApprovals:
         self._subjects: dict[str, CallRecord | None] = {}  # by question
         self._asked: set[str] = set()  # in this attempt: its agent heard that they wait
         self._told: set[str] = set()  # the questions whose answers this attempt's agent has heard
+        self.rejection = ""  # why the last call that was rejected was not made, in this attempt
         self._refused: dict[str, int] = {}  # how often its call was made again while a question was open
 
     # -- before a call ---------------------------------------------------------------------------------------------
@@ -70,7 +71,8 @@ class CallApprovals:
         self._told.add(question.id)
         if question.answer == "approved":
             return Ruling(question.id)
-        return Ruling(question.id, f"outlast: this call was not made: {_answer(question)}. {_DO_NOT}")
+        self.rejection = _answer(question)
+        return Ruling(question.id, f"outlast: this call was not made: {self.rejection}. {_DO_NOT}")
 
     def _waiting_acts(self, record: CallRecord) -> tuple[OutwardCall, ...]:
         """Which of a call's acts wait for a person: by class and target, or all where its tool is named."""
@@ -142,7 +144,7 @@ class CallApprovals:
         """Raise WaitsForPerson where the same call is made again and again: nothing else is done meanwhile."""
         self._refused[question.id] = self._refused.get(question.id, 0) + 1
         if self._refused[question.id] >= REPEATS_MAX:
-            raise self._waits()
+            raise self._waits_for()
 
     # -- what the agent hears --------------------------------------------------------------------------------------
 
@@ -178,16 +180,21 @@ class CallApprovals:
         """Whether a call of this attempt was not let through because it waits."""
         return bool(self._asked)
 
+    @property
+    def waits(self) -> bool:
+        """Whether somebody has to answer, or the agent of this attempt has not heard an answer."""
+        questions = self._run.state.questions
+        answered = {each.id for each in questions if not each.is_open}
+        return bool(qs.open_among(questions) or answered & (self._asked - self._told))
+
     def finish(self) -> None:
         """The agent or command ended. Raises WaitsForPerson while somebody has to answer, and where it has not heard an
         answer: it goes on then."""
         self._take_in()
-        questions = self._run.state.questions
-        unheard = {each.id for each in questions if not each.is_open} & (self._asked - self._told)
-        if qs.open_among(questions) or unheard:
-            raise self._waits()
+        if self.waits:
+            raise self._waits_for()
 
-    def _waits(self) -> WaitsForPerson:
+    def _waits_for(self) -> WaitsForPerson:
         waiting = qs.open_among(self._run.state.questions)
         if waiting:
             return waits(self._run.id, waiting)

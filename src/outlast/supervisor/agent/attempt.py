@@ -193,14 +193,22 @@ class AgentAttempt:
             self._approvals.finish()
 
     @property
+    def waits(self) -> bool:
+        """Whether a person has to answer before the run can be done, or the agent to hear an answer."""
+        with self._lock:
+            return self._approvals.waits
+
+    @property
     def paid(self) -> bool:
         """Whether its account has paid for an answer in this attempt."""
         return self._observer.paid
 
     def conclude(self) -> None:
         """The agent had finished in an earlier attempt and is not started again. Raises EffectInDoubt if one of its calls is
-        in doubt."""
+        in doubt, and WaitsForPerson if a person has to answer."""
         self.responses.leave(accept_unknown=self._agent.launch.accept_unknown)
+        with self._lock:
+            self._approvals.finish()
 
     def remove_copy(self) -> None:
         """The run is over, and so is its agent: what hooks and shims ran is not needed any more."""

@@ -12,7 +12,7 @@ from typing import Any
 from outlast.agents.events import ToolStart
 from outlast.core import events as ev
 from outlast.core.values import shorten
-from outlast.errors import OutlastError
+from outlast.errors import AgentStopped, OutlastError
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.approvals import CallApprovals
@@ -171,6 +171,12 @@ class Guard:
                 self._calls.went_on()
             self._calls.settle_rest()
 
+    @property
+    def waits(self) -> bool:
+        """Whether a person has to answer before the run can be done, or the command to meet an answer."""
+        with self._beats.lock:
+            return self._approvals.waits
+
     def refuse_failed(self, code: int) -> None:
         """The command failed. Raises EffectInDoubt where outlast held a call of it, and WaitsForPerson where one waits for an
         approval: at every start it would be the same."""
@@ -180,6 +186,9 @@ class Guard:
         with self._beats.lock:
             if self._approvals.has_asked:
                 self._approvals.finish()
+        if self._approvals.rejection:  # at every start it would be the same
+            why = f"ended with {code} after a call was not made: {self._approvals.rejection}"
+            raise AgentStopped(why, cause="crash", exit_code=code, wanted=True)
 
     def refuse_doubt(self) -> None:
         """The command ended well. Raises EffectInDoubt where a call of it is in doubt, and WaitsForPerson where one waits for

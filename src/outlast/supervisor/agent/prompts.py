@@ -62,6 +62,11 @@ def _why(cause: str, evidence: str) -> str:
             "You had finished, but it was not known whether a call of yours had happened. You go on now. Your files are as "
             "you left them; nothing you started runs any more."
         )
+    if cause == "person":
+        return (
+            "You had ended, and the run waited for a person. You go on now. Your files are as you left them; nothing you started "
+            "runs any more."
+        )
     if cause == "operator":
         return f"You go on now ({shorten(evidence, 300)}). Your files are as they were left; nothing you started runs any more."
     why = f" ({cause}{': ' + shorten(evidence, 300) if evidence else ''})" if cause else ""
