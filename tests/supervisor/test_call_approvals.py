@@ -24,10 +24,8 @@ from tests.supervisor.hook_driver import (
     before,
     is_denied,
     minded,
-    recorded,
 )
 from tests.supervisor.test_shims import below
-from tests.support.processes import wait_for
 
 HTTP = ("http",)
 PIPED = "make one | curl -sS -d @- http://127.0.0.1:9/comment"  # what it sends is known when it runs
