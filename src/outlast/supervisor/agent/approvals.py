@@ -14,7 +14,7 @@ from outlast.core.secrets import mask
 from outlast.core.text import call_words
 from outlast.core.values import digest, shorten
 from outlast.errors import WaitsForPerson
-from outlast.runs.engine.questions import Inquiry, asked, waits
+from outlast.runs.engine.questions import Inquiry, event_of, waits
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls.identity import likeness
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
@@ -133,7 +133,7 @@ class CallApprovals:
             subject=journal.payload(msgspec.to_builtins(record)), within_s=self._wanted.within_s,
         )  # fmt: skip
         target = mask(", ".join(each.signature for each in wanted))[0]
-        event = asked(run.state, ask, journal.now(), kind_of_call=wanted[0].kind, target=target)
+        event = event_of(run.state, ask, journal.now(), kind_of_call=wanted[0].kind, target=target)
         faults.point("ask.before")
         run.drive(append(event))
         faults.point("ask.recorded")
