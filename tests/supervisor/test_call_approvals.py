@@ -118,7 +118,7 @@ def test_no_open_question_is_forgotten_when_no_more_fit(tmp_path: Path) -> None:
     with minded(tmp_path, approve=HTTP) as there:
         for number in range(questions.QUESTIONS_MAX + 1):
             said = words(there, before("claude", f"curl -d {number} http://127.0.0.1:9/x", f"call_{number}"))
-        assert f"{questions.QUESTIONS_MAX} calls wait" in said
+        assert f"{questions.QUESTIONS_MAX} others wait" in said
         assert len(open_ids(there)) == questions.QUESTIONS_MAX
         raise AttemptDies
 
@@ -369,4 +369,66 @@ def test_the_programs_of_an_approved_call_need_no_approval_of_their_own(tmp_path
         assert here.run(POST).returncode == 0
         assert len(here.done) == 1
         assert open_ids(here.there) == []
+        raise AttemptDies
+
+
+# --- the agent's own questions ----------------------------------------------------------------------------------------
+
+WHICH = {"questions": [{"question": "Which API?", "options": [{"label": "v1"}, {"label": "v2"}]}]}
+
+
+def asking(agent: str, given: object, call: str = "call_1") -> bytes:
+    told = json.loads(before(agent, "x", call))
+    return json.dumps(told | {"tool_name": "AskUserQuestion", "tool_input": given}).encode()
+
+
+@pytest.mark.parametrize("agent", ["kimi-code", "kimi-cli", "codex"])
+def test_an_agent_that_asks_where_nobody_is_gets_a_persons_answer(tmp_path: Path, agent: str) -> None:
+    with minded(tmp_path, agent) as there:
+        assert "nobody has answered yet" in words(there, asking(agent, WHICH))
+        [asked] = questions.open_among(there.run.state.questions)
+        assert (asked.kind, asked.text, asked.choices) == ("question", "Which API?", ("v1", "v2"))
+        with pytest.raises(WaitsForPerson):
+            there.attempt.finish()
+        raise AttemptDies
+    with minded(tmp_path, agent) as there:
+        answer(there, "answered", "v2", "q1")
+        assert "Their answer: v2" in words(there, asking(agent, WHICH, "call_2"))
+        there.attempt.finish()
+        raise AttemptDies
+
+
+def test_the_next_attempt_is_told_the_answer(tmp_path: Path) -> None:
+    with below(tmp_path) as here:
+        words(here.there, asking("claude", {"questions": [*WHICH["questions"], {"question": "And when?"}]}))
+        raise AttemptDies
+    with below(tmp_path) as here:
+        answer(here.there, "answered", "v2, and " + "now " * 200, "q1")
+        said = here.told()
+        assert "1. Which API? (v1, v2)" in said
+        assert "now " * 200 in said
+        raise AttemptDies
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, {}, {"questions": []}, {"questions": [{"question": ""}]}, {"questions": "x"}, [1], {"questions": [{"question": 3}]}],
+)
+def test_what_cannot_be_read_is_left_to_the_agents_own_program(tmp_path: Path, given: object) -> None:
+    with minded(tmp_path) as there:
+        assert there.allows(asking("claude", given))
+        assert open_ids(there) == []
+        raise AttemptDies
+
+
+@pytest.mark.parametrize(
+    "options", [["x" * 101], [f"{number}" for number in range(17)], ["a" * 90 + f"{number}" for number in range(9)]]
+)
+def test_more_choices_than_a_person_chooses_from_are_part_of_the_text(tmp_path: Path, options: list[str]) -> None:
+    with minded(tmp_path) as there:
+        words(there, asking("claude", {"questions": [{"question": "Which?", "options": options}]}))
+        [asked] = there.run.journal.events("question_asked")
+        assert isinstance(asked, ev.QuestionAsked)
+        assert asked.choices == ()
+        assert options[-1] in asked.text
         raise AttemptDies

@@ -1,6 +1,6 @@
-"""Calls that wait for a person: each is asked about once, its approval is bound to it, and lets it pass once.
+"""What an agent's calls ask a person: the approval of one call, which lets it pass once, and the agent's own questions.
 
-The rules are in `core/questions.py`, the person's acts in `acts/`."""
+The rules are in `core/questions.py`, the person's acts in `acts/approve.py`."""
 
 import shlex
 from collections.abc import Sequence
@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast import decoders, faults
+from outlast.agents.own_questions import OwnQuestion
 from outlast.core import events as ev, questions as qs
 from outlast.core.questions import Approvals, Question
 from outlast.core.secrets import mask
 from outlast.core.text import call_words
 from outlast.core.values import digest, shorten
-from outlast.errors import WaitsForPerson
-from outlast.runs.engine.questions import Inquiry, event_of, waits
+from outlast.errors import UsageError, WaitsForPerson
+from outlast.runs.engine.questions import TEXT_CHARS_MAX, Inquiry, check_question, event_of, waits
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls.identity import likeness
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
@@ -23,7 +24,7 @@ from outlast.supervisor.beat_in_flight import BeatInFlight
 _ASIDE = ("description", "timeout")  # of a shell's command: words about it, and how long it may take
 REPEATS_MAX = 5  # of a call that waits: whoever makes it again and again does nothing else
 CALL_CHARS_MAX = 300
-_HOW: dict[ev.Answer, str] = {"rejected": "a person rejected it", "expired": "nobody approved it in time, so it counts as rejected"}  # fmt: skip
+_HOW: dict[ev.Answer, str] = {"rejected": "a person rejected it", "expired": "nobody answered in time, so it counts as rejected"}  # fmt: skip
 
 
 class Ruling(msgspec.Struct, frozen=True):
@@ -42,8 +43,9 @@ PASSES = Ruling()
 class CallApprovals:
     """The approvals of the calls of one attempt. Users of this class hold the lock of the beat in flight."""
 
-    def __init__(self, beats: BeatInFlight, wanted: Approvals) -> None:
-        self._beats, self._run, self._wanted = beats, beats.run, wanted
+    def __init__(self, beats: BeatInFlight, wanted: Approvals, *, interactive: bool = False) -> None:
+        self._run, self._wanted = beats.run, wanted
+        self._waits = _WAITS_HERE if interactive else _WAITS
         self._subjects: dict[str, CallRecord | None] = {}  # by question
         self._asked: set[str] = set()  # in this attempt: its agent heard that they wait
         self._told: set[str] = set()  # the questions whose answers this attempt's agent has heard
@@ -67,11 +69,11 @@ class CallApprovals:
             self._refuse_repeating(question)
         if question.is_open:
             self._asked.add(question.id)
-            return Ruling(question.id, _WAITS.format(id=question.id), is_open=True)
+            return Ruling(question.id, self._waits.format(id=question.id), is_open=True)
         self._told.add(question.id)
         if question.answer == "approved":
             return Ruling(question.id)
-        self.rejection = _answer(question)
+        self.rejection = self._answer(question)
         return Ruling(question.id, f"outlast: this call was not made: {self.rejection}. {_DO_NOT}")
 
     def _waiting_acts(self, record: CallRecord) -> tuple[OutwardCall, ...]:
@@ -125,19 +127,24 @@ class CallApprovals:
 
     def _ask(self, record: CallRecord, wanted: Sequence[OutwardCall]) -> Question | None:
         """Ask a person, durable when this returns. None where no more questions fit: none that is open is forgotten."""
-        run, journal = self._run, self._run.journal
-        if len(qs.open_among(run.state.questions)) >= qs.QUESTIONS_MAX:
-            return None
         ask = Inquiry(
             kind="approval", text=in_words(record), digest=_digest(record, wanted),
-            subject=journal.payload(msgspec.to_builtins(record)), within_s=self._wanted.within_s,
+            subject=self._run.journal.payload(msgspec.to_builtins(record)), within_s=self._wanted.within_s,
         )  # fmt: skip
         target = mask(", ".join(each.signature for each in wanted))[0]
-        event = event_of(run.state, ask, journal.now(), kind_of_call=wanted[0].kind, target=target)
+        question = self._asked_now(ask, wanted[0].kind, target)
+        if question is not None:
+            self._subjects[question.id] = record
+        return question
+
+    def _asked_now(self, ask: Inquiry, kind_of_call: str, target: str) -> Question | None:
+        run = self._run
+        if len(qs.open_among(run.state.questions)) >= qs.QUESTIONS_MAX:
+            return None
+        event = event_of(run.state, ask, run.journal.now(), kind_of_call=kind_of_call, target=target)
         faults.point("ask.before")
         run.drive(append(event))
         faults.point("ask.recorded")
-        self._subjects[event.id] = record
         return next(each for each in run.state.questions if each.id == event.id)
 
     def _refuse_repeating(self, question: Question) -> None:
@@ -146,16 +153,44 @@ class CallApprovals:
         if self._refused[question.id] >= REPEATS_MAX:
             raise self._waits_for()
 
+    # -- its own questions -----------------------------------------------------------------------------------------
+
+    def ask(self, own: OwnQuestion) -> str:
+        """The words with which a call that asks the user is answered: with a person's answer, or that it waits for that. The
+        question is durable when this returns."""
+        self._take_in()
+        bound = digest(msgspec.json.encode(["own", own.text, own.choices]))
+        question = qs.of_call(self._run.state.questions, "question", bound)
+        if question is None or (question.answer == "expired" and question.id in self._told):
+            question = self._put(own, bound)
+            if question is None:
+                return _FULL
+        elif question.is_open:
+            self._refuse_repeating(question)
+        self._heard(question)
+        return f"outlast: nobody is at the terminal. {self._of_question(question)}"
+
+    def _put(self, own: OwnQuestion, bound: str) -> Question | None:
+        try:
+            text, choices = own.text, check_question(own.text, own.choices)
+        except UsageError:  # more than a person chooses from: they are part of the text
+            text, choices = shorten("\n".join([own.text, *own.choices]), TEXT_CHARS_MAX), ()
+        return self._asked_now(Inquiry(kind="question", text=mask(text)[0], digest=bound, choices=choices), "", "")
+
     # -- what the agent hears --------------------------------------------------------------------------------------
 
     def for_prompt(self) -> list[str]:
-        """The lines of a first prompt about the calls that wait, or that somebody has answered about."""
+        """The lines of a first prompt about what waits for a person, and what a person has answered."""
         self.expire()
         lines = []
         for question in self._run.state.questions:
-            if question.kind == "approval" and self._subject(question.id) is not None:
-                self._heard(question)
-                lines.append(f"{question.text} ({question.id}): {_in_prompt(question)}")
+            if question.kind == "question":
+                lines.append(self._of_question(question))
+            elif self._subject(question.id) is not None:
+                lines.append(f"{question.text} ({question.id}): {self._of_call(question)}")
+            else:
+                continue
+            self._heard(question)
         return lines
 
     def news(self) -> list[str]:
@@ -164,8 +199,43 @@ class CallApprovals:
         for question in self._run.state.questions:
             if question.id in self._asked - self._told and not question.is_open:
                 self._told.add(question.id)
-                found.append(f"outlast: {question.text} ({question.id}): {_in_prompt(question)}")
+                is_call = question.kind == "approval"
+                words = f"{question.text} ({question.id}): {self._of_call(question)}"
+                found.append(f"outlast: {words if is_call else self._of_question(question)}")
         return found
+
+    def _of_call(self, question: Question) -> str:
+        if question.is_open:
+            return "it still waits for a person's approval. It was not made; do not make it again before it is approved."
+        if question.answer == "approved":
+            said = self._reply(question)
+            words = f" They say: {said}." if said else ""
+            return f"a person approved it.{words} It was not made yet: make this call now, exactly as it was. It passes once."
+        return f"it was not made: {self._answer(question)}. {_DO_NOT}"
+
+    def _of_question(self, question: Question) -> str:
+        asked = f"You asked a person {question.text!r} ({question.id})"
+        if question.is_open:
+            return (
+                f"{asked}: nobody has answered yet. Do not ask again. If there is work that does not need the answer, do that; else "
+                "end your turn now: you are started again when there is one."
+            )
+        if question.answer == "answered":
+            return f"{asked}. Their answer: {self._reply(question)}"
+        return f"{asked}, and got no answer: {self._answer(question)}. Decide without it, or end and say what is left to do."
+
+    def _answer(self, question: Question) -> str:
+        """Why a question has no approval and no answer."""
+        said = self._reply(question)
+        how = _HOW.get(question.answer or "rejected", "it was not approved")
+        return f"{how} ({question.id}{': ' + said if said else ''})"
+
+    def _reply(self, question: Question) -> str:
+        """All that the person said: the head has its beginning."""
+        for event in self._run.journal.events("question_answered"):
+            if isinstance(event, ev.QuestionAnswered) and event.id == question.id:
+                return event.text
+        return question.reply
 
     def _heard(self, question: Question) -> None:
         if question.is_open:
@@ -206,26 +276,15 @@ _WAITS = (
     "another way. If there is work that does not need it, do that; else end your turn now: when somebody has answered, you are "
     "started again and told."
 )
+_WAITS_HERE = (
+    "outlast: this call waits for a person's approval ({id}: `outlast approve` in another terminal). It was not made. Make it "
+    "again when it is approved, exactly as it was, and not before; do not do the same in another way."
+)
 _FULL = (
-    f"outlast: this call needs a person's approval, and {qs.QUESTIONS_MAX} calls wait for one already. It was not made. End your "
-    "turn now; make it when some of them are answered."
+    f"outlast: this call needs a person, and {qs.QUESTIONS_MAX} others wait for one already. It was not made. End your turn now; "
+    "make it when some of them are answered."
 )
 _DO_NOT = "Do not make it again, and do not do the same in another way: go on without it, or end and say what is left to do."
-
-
-def _answer(question: Question) -> str:
-    """What became of a question, for the agent."""
-    how = _HOW.get(question.answer or "rejected", "it was not approved")
-    return f"{how} ({question.id}{': ' + question.reply if question.reply else ''})"
-
-
-def _in_prompt(question: Question) -> str:
-    if question.is_open:
-        return "it still waits for a person's approval. It was not made; do not make it again before it is approved."
-    if question.answer == "approved":
-        words = f" They say: {question.reply}." if question.reply else ""
-        return f"a person approved it.{words} It was not made yet: make this call now, exactly as it was. It passes once."
-    return f"it was not made: {_answer(question)}. {_DO_NOT}"
 
 
 def in_words(record: CallRecord) -> str:

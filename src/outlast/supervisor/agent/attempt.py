@@ -56,7 +56,9 @@ class AgentAttempt:
             agent, self._session, self.calls, self.responses, self._progress, outward, timing
         )
         holds = Holds(agent.run.journal, agent.settle_words)
-        self._approvals = CallApprovals(beats, approvals.of(agent.launch, agent.run.settings))
+        self._approvals = CallApprovals(
+            beats, approvals.of(agent.launch, agent.run.settings), interactive=agent.launch.interactive
+        )
         self.hooks = AgentHooks(
             agent.known.cli,
             agent.known.release,
@@ -71,6 +73,7 @@ class AgentAttempt:
             outward,
             self._approvals,
             timing,
+            interactive=agent.launch.interactive,
         )
         self._http: HttpHooks | None = None
         self._start = AgentStart(

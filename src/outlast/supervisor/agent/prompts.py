@@ -76,7 +76,7 @@ def _why(cause: str, evidence: str) -> str:
 def _of_approvals(approvals: Sequence[str]) -> list[str]:
     if not approvals:
         return []
-    return ["", "These calls wait, or waited, for a person's approval:", *(f"- {each}" for each in approvals)]
+    return ["", "What a person was asked for you:", *(f"- {each}" for each in approvals)]
 
 
 def fresh(
