@@ -1,17 +1,15 @@
 """Real agents whose calls wait for a person: by the external witness none before the approval, exactly one after, never two."""
 
-import json
-import re
+import shlex
 
 import pytest
 
-from outlast.core import events as ev, questions
+from outlast.core import questions
 from outlast.operations import requests
-from outlast.runs.engine.questions import AnswerArgs
 from tests.agents.agent_under_outlast import Under
 from tests.agents.agent_world import AgentWorld
-from tests.agents.conftest import AGENTS
 from tests.agents.script import Call, History, Script, Step, bash
+from tests.support.commands import ARGV
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.slow
@@ -47,11 +45,12 @@ def open_ids(under: Under) -> list[str]:
     return [each.id for each in questions.open_among(requests.summary_of(store, run).state.questions)]
 
 
-def answers(under: Under, answer: ev.Answer, text: str = "") -> list[str]:
+def answers(under: Under, word: str, *more: str) -> list[str]:
     """A person answers everything that is open: the ids."""
-    found, store, run = open_ids(under), under.world.store, under.shown()["run"]
+    found = open_ids(under)
     for each in found:
-        requests.answer(store, run, AnswerArgs(question=each, answer=answer, text=text), by="ada")
+        done = under.call(word, "t", each, "--no-start", *more)
+        assert done.returncode == 0, done.stderr
     return found
 
 
@@ -80,16 +79,29 @@ def test_a_call_waits_and_is_made_once_when_it_is_approved(under: Under) -> None
     under.world.model.script = obeys(comment(under.world))
     waits(under, *WAITS)
     assert made(under) == []
-    assert answers(under, "approved") == ["a1"]
+    assert answers(under, "approve") == ["a1"]
     ends(under)
     assert made(under) == ["comment"]
     assert open_ids(under) == []
 
 
+@pytest.mark.parametrize(
+    "under", [("claude", "2.1.325"), ("codex", None)], indirect=True, ids=["claude", "codex"]
+)
+def test_the_approval_itself_lets_the_run_go_on(under: Under) -> None:
+    """One command, and nothing else is typed."""
+    under.world.model.script = obeys(comment(under.world))
+    waits(under, *WAITS)
+    approved = under.call("approve", "t")
+    assert approved.returncode == 0, approved.stderr
+    wait_for(lambda: under.shown()["status"] == "done", what="the end", limit_s=90)
+    assert made(under) == ["comment"]
+
+
 def test_rejected_the_model_is_told_why(under: Under) -> None:
     under.world.model.script = obeys(comment(under.world))
     waits(under, *WAITS)
-    answers(under, "rejected", "not on a Friday")
+    answers(under, "reject", "--why", "not on a Friday")
     ends(under)
     assert made(under) == []
     assert "not on a Friday" in told(under.world.model.requests()[-1].history)
@@ -102,7 +114,7 @@ def test_where_the_agent_can_put_a_call_aside_waiting_costs_no_answer_of_the_mod
     model.script = obeys(comment(under.world))
     waits(under, *WAITS)
     before = len(model.requests())
-    answers(under, "approved")
+    answers(under, "approve")
     ends(under)
     assert made(under) == ["comment"]
     assert len(model.requests()) == before + 1
@@ -117,11 +129,15 @@ def test_two_calls_of_one_response_wait_apart_and_each_is_made_once(under: Under
     done = under.run(*WAITS)
     assert done.returncode == 3, done.stderr
     assert (world.work / "here.txt").exists(), "what needs no approval is done meanwhile"
-    assert answers(under, "approved") == ["a1", "a2"]
+    assert answers(under, "approve") == ["a1", "a2"]
 
     def says(history: History, plays: int) -> Step:
         is_open = "approved it" in told(history) or "waits for a person" in told(history)
-        return Step("And this.", (world.posting("second"),)) if is_open and "second" not in made(under) else Step("Done.")
+        return (
+            Step("And this.", (world.posting("second"),))
+            if is_open and "second" not in made(under)
+            else Step("Done.")
+        )
 
     world.model.script = Script(says)
     ends(under)
@@ -151,7 +167,7 @@ def test_killed_while_a_call_waits_it_goes_on_waiting(under: Under) -> None:
     under.kill_all(process)
     waits(under)
     assert made(under) == []
-    answers(under, "approved")
+    answers(under, "approve")
     ends(under)
     assert made(under) == ["comment"]
 
@@ -161,10 +177,12 @@ def test_killed_just_after_the_approval_it_is_made_once(under: Under) -> None:
     world = under.world
     world.model.script = obeys(comment(world))
     waits(under, *WAITS)
-    answers(under, "approved")
+    answers(under, "approve")
     for number in (2, 3):
         process = under.start()
-        wait_for(lambda number=number: len(under.shown()["attempts"]) >= number, what="the attempt", limit_s=60)
+        wait_for(
+            lambda number=number: len(under.shown()["attempts"]) >= number, what="the attempt", limit_s=60
+        )
         under.kill_all(process)
         assert len(made(under)) <= 1
     code = under.run().returncode
@@ -172,7 +190,7 @@ def test_killed_just_after_the_approval_it_is_made_once(under: Under) -> None:
         settle(under)
         code = under.run().returncode
     if code == 3:
-        answers(under, "approved")
+        answers(under, "approve")
         code = under.run().returncode
     assert code == 0
     assert made(under) == ["comment"]
@@ -185,7 +203,7 @@ def test_killed_while_it_is_answered_it_is_made_once(under: Under) -> None:
     world.model.script = Script([Step("Now.", (comment(world), held)), Step("Else.", (held,)), Step("Done.")])
     process = under.start(*WAITS)
     wait_for((world.work / "begun").exists, what="its other work", limit_s=90)
-    answers(under, "approved")
+    answers(under, "approve")
     under.kill_all(process)
     assert made(under) == []
     world.model.script = obeys(comment(world))
@@ -194,14 +212,16 @@ def test_killed_while_it_is_answered_it_is_made_once(under: Under) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_in_the_approved_call_it_is_not_made_again_on_the_same_approval(under: Under, when: str) -> None:
+def test_killed_in_the_approved_call_it_is_not_made_again_on_the_same_approval(
+    under: Under, when: str
+) -> None:
     """It is in doubt, as any call: what did not happen is asked about again, what did is not done again."""
     world = under.world
     post = comment(world).input["command"]
     call = bash(f"[ -e begun ] || {{ touch begun; [ {when} = after ] || sleep 300; }}; {post}")
     world.model.script = obeys(call)
     waits(under, *WAITS)
-    answers(under, "approved")
+    answers(under, "approve")
     if when == "after":
         world.inside(lambda: world.witness.fault("late_reply"))
     process = under.start()
@@ -216,7 +236,7 @@ def test_killed_in_the_approved_call_it_is_not_made_again_on_the_same_approval(u
     if when == "before":
         waits(under)
         assert made(under) == []
-        answers(under, "approved")
+        answers(under, "approve")
     ends(under)
     assert made(under) == ["comment"]
 
@@ -226,3 +246,59 @@ def settle(under: Under) -> None:
     [doubt] = [each for each in under.effects() if each["state"] in ("intended", "in_doubt")]
     word = "--happened" if made(under) else "--did-not"
     assert under.call("settle", "t", doubt["id"], word).returncode == 0
+
+
+# --- from inside ------------------------------------------------------------------------------------------------------
+
+MARKS = (
+    "OUTLAST_RUN",
+    "OUTLAST_TASK",
+    "OUTLAST_ATTEMPT",
+    "OUTLAST_CALL",
+    "OUTLAST_SOCKET",
+    "OUTLAST_PROGRAMS",
+)
+UNMARKED = " ".join(["env", *(f"-u {name}" for name in MARKS)])
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["", UNMARKED, f"setsid -f {UNMARKED}"],
+    ids=["plain", "without its marks", "in a session of its own"],
+)
+@pytest.mark.parametrize(
+    "under", [("claude", "2.1.325"), ("codex", None)], indirect=True, ids=["claude", "codex"]
+)
+def test_an_agent_cannot_approve_its_own_call(under: Under, how: str) -> None:
+    world = under.world
+    said = world.folder / "said"
+    typed = f"{how} sh -c {shlex.quote(f'{shlex.join(ARGV)} approve t a1 > {said} 2>&1; echo $? >> {said}')}"
+    until = (
+        f"i=0; while [ $i -lt 300 ] && ! tail -n 1 {said} | grep -qx '[0-9]*'; do i=$((i+1)); sleep 0.1; done"
+    )
+    world.model.script = Script([Step("Now.", (comment(world), bash(f"{typed}; {until}"))), Step("Done.")])
+    waits(under, *WAITS)
+    assert "only a person outside of every run answers" in said.read_text()
+    assert open_ids(under) == ["a1"]
+    assert made(under) == []
+
+
+# --- its own questions ------------------------------------------------------------------------------------------------
+
+OPTIONS = [{"label": "v1", "description": "the old one"}, {"label": "v2", "description": "the new one"}]
+ASKS = {
+    "codex": Call("request_user_input", {"questions": [{"id": "api", "header": "API", "question": "Which API?", "options": OPTIONS}]}),
+    "kimi-code": Call("AskUserQuestion", {"questions": [{"question": "Which API?", "header": "API", "options": OPTIONS}]}),
+    "kimi-cli": Call("AskUserQuestion", {"questions": [{"question": "Which API?", "header": "API", "options": OPTIONS}]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("under", [(name, None) for name in ASKS], indirect=True, ids=list(ASKS))
+def test_what_an_agent_asks_where_nobody_is_a_person_answers(under: Under) -> None:
+    model = under.world.model
+    model.script = Script([Step("I ask.", (ASKS[under.name],)), Step("Done.")])
+    waits(under)
+    done = under.call("answer", "t", "v2", "--no-start")
+    assert done.returncode == 0, done.stderr
+    ends(under)
+    assert "Their answer: v2" in told(model.requests()[-1].history)
