@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agents.claude.transcript import dashed
 from outlast.core import events as ev, questions
 from outlast.errors import WaitsForPerson
 from outlast.operations import requests
@@ -23,7 +24,9 @@ from tests.supervisor.hook_driver import (
     after,
     before,
     is_denied,
+    line,
     minded,
+    response,
 )
 from tests.supervisor.test_shims import below
 
@@ -340,6 +343,64 @@ def test_a_call_that_was_put_aside_passes_when_its_session_asks_about_it_again(t
         raise AttemptDies
 
 
+def aside_in_session(folder: Path) -> tuple[str, Path]:
+    """Claude Code put a call aside and ended: its session, and its transcript."""
+    with minded(folder, approve=HTTP) as there:
+        session = there.start().session
+        path = there.home / ".claude/projects" / dashed(str(there.work)) / f"{session}.jsonl"
+        path.parent.mkdir(parents=True)
+        attachment = {"type": "hook_deferred_tool", "toolUseID": "call_1", "toolName": "Bash"}
+        path.write_bytes(
+            line(session, type="user", message={"role": "user", "content": "x"})
+            + response(session, 1, POST)
+            + line(session, type="attachment", parentUuid="u", attachment=attachment)
+        )
+        there.attempt.hooks.defers = True
+        there.attempt.look()
+        assert decision(there, before("claude", POST, "call_1")) == "defer"
+        with pytest.raises(WaitsForPerson):
+            there.attempt.finish()
+        raise AttemptDies
+    return session, path
+
+
+def test_the_session_that_put_a_call_aside_is_resumed_without_a_prompt_and_as_it_is(tmp_path: Path) -> None:
+    session, path = aside_in_session(tmp_path)
+    before = path.read_bytes()
+    with minded(tmp_path, approve=HTTP) as there:
+        answer(there, "approved")
+        command = there.start("claude", "-p", "x").command
+        assert command[:3] == ("claude", "--resume", session)
+        assert command[-1] == "-p", "the user's own prompt is not given again"
+        assert path.read_bytes() == before
+        raise AttemptDies
+
+
+def test_a_call_that_was_let_through_since_is_told_of_and_not_asked_about_again(tmp_path: Path) -> None:
+    _, path = aside_in_session(tmp_path)
+    with minded(tmp_path, approve=HTTP) as there:
+        answer(there, "approved")
+        there.start("claude", "-p", "x")
+        assert decision(there, before("claude", POST, "call_1")) == "allow"
+        raise AttemptDies
+    with minded(tmp_path, approve=HTTP) as there:
+        words_of = there.start("claude", "-p", "x").command[-1]
+        assert "it is not known whether it happened" in words_of
+        assert b"hook_deferred_tool" not in path.read_bytes()
+        assert b"it is not known whether it happened" in path.read_bytes()
+        raise AttemptDies
+
+
+def test_a_session_whose_hooks_are_off_is_told_and_asks_about_nothing(tmp_path: Path) -> None:
+    """It would make the call without asking."""
+    _, path = aside_in_session(tmp_path)
+    with minded(tmp_path, approve=HTTP) as there:
+        answer(there, "approved")
+        assert "make this call now" in there.start("claude", "--bare", "-p", "x").command[-1]
+        assert b"hook_deferred_tool" not in path.read_bytes()
+        raise AttemptDies
+
+
 # --- programs below ---------------------------------------------------------------------------------------------------
 
 
@@ -412,7 +473,15 @@ def test_the_next_attempt_is_told_the_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [None, {}, {"questions": []}, {"questions": [{"question": ""}]}, {"questions": "x"}, [1], {"questions": [{"question": 3}]}],
+    [
+        None,
+        {},
+        {"questions": []},
+        {"questions": [{"question": ""}]},
+        {"questions": "x"},
+        [1],
+        {"questions": [{"question": 3}]},
+    ],
 )
 def test_what_cannot_be_read_is_left_to_the_agents_own_program(tmp_path: Path, given: object) -> None:
     with minded(tmp_path) as there:
@@ -422,9 +491,12 @@ def test_what_cannot_be_read_is_left_to_the_agents_own_program(tmp_path: Path, g
 
 
 @pytest.mark.parametrize(
-    "options", [["x" * 101], [f"{number}" for number in range(17)], ["a" * 90 + f"{number}" for number in range(9)]]
+    "options",
+    [["x" * 101], [f"{number}" for number in range(17)], ["a" * 90 + f"{number}" for number in range(9)]],
 )
-def test_more_choices_than_a_person_chooses_from_are_part_of_the_text(tmp_path: Path, options: list[str]) -> None:
+def test_more_choices_than_a_person_chooses_from_are_part_of_the_text(
+    tmp_path: Path, options: list[str]
+) -> None:
     with minded(tmp_path) as there:
         words(there, asking("claude", {"questions": [{"question": "Which?", "options": options}]}))
         [asked] = there.run.journal.events("question_asked")
