@@ -97,6 +97,43 @@ def test_where_no_class_waits_every_call_passes(tmp_path: Path) -> None:
         raise AttemptDies
 
 
+@pytest.mark.parametrize(
+    ("approve", "waits"),
+    [
+        ("mcp", True),
+        ("all", True),
+        ("mcp__github__*", True),
+        ("mcp github create_*", True),
+        ("mcp__gitlab__*", False),
+        ("push", False),
+    ],
+)
+def test_a_tool_of_a_server_waits_by_its_class_its_target_and_its_name(
+    tmp_path: Path, approve: str, waits: bool
+) -> None:
+    told = json.loads(before("claude", "x")) | {
+        "tool_name": "mcp__github__create_issue",
+        "tool_input": {"title": "x"},
+    }
+    reads = json.loads(before("claude", "x", "call_2")) | {
+        "tool_name": "mcp__github__list_issues",
+        "tool_input": {},
+    }
+    with minded(tmp_path, approve=(approve,)) as there:
+        assert there.allows(json.dumps(told).encode()) != waits
+        assert there.allows(json.dumps(reads).encode()), "it reaches outside only to read"
+        raise AttemptDies
+
+
+@pytest.mark.parametrize(
+    ("approve", "waits"), [("POST *:9/*", True), ("*/comment", True), ("*/comments", False)]
+)
+def test_a_call_waits_by_its_target(tmp_path: Path, approve: str, waits: bool) -> None:
+    with minded(tmp_path, approve=(approve,)) as there:
+        assert there.allows(before("claude", POST)) != waits
+        raise AttemptDies
+
+
 def test_the_same_call_again_waits_for_the_same_answer(tmp_path: Path) -> None:
     with minded(tmp_path, approve=HTTP) as there:
         words(there, before("claude", POST))
