@@ -211,13 +211,17 @@ class ClaudeCli:
             added += ("--settings", str(_write_settings(parts, ask, variables, by_http=by_http)))
             parts = argv.without(parts, "--settings")
         defers = self._defers(parts, ask)
-        return AgentCommand((*ask.words[:start], *added, *argv.joined(parts)), variables, session, by_http, defers)
+        return AgentCommand(
+            (*ask.words[:start], *added, *argv.joined(parts)), variables, session, by_http, defers
+        )
 
     def _defers(self, parts: argv.Parts, ask: Ask) -> bool:
         """Whether a hook may put a call aside: only where nobody is at the terminal, and in a version that was tried. One that
         does not know the word might let the call pass."""
         printing = argv.has(parts, "--print") and not ask.interactive
-        return printing and bool(ask.hook) and _version(ask) >= LATER and not argv.has(parts, "--input-format")
+        return (
+            printing and bool(ask.hook) and _version(ask) >= LATER and not argv.has(parts, "--input-format")
+        )
 
     def _by_http(self, parts: argv.Parts, ask: Ask) -> bool:
         """Whether its hooks come by HTTP: its version can deny what nobody answers, and nothing may keep them from us."""
