@@ -118,7 +118,11 @@ class Below:
 
 @contextlib.contextmanager
 def below(
-    folder: Path, agent: str = "claude", timing: Timing | None = None, approve: tuple[str, ...] = (), **more: str
+    folder: Path,
+    agent: str = "claude",
+    timing: Timing | None = None,
+    approve: tuple[str, ...] = (),
+    **more: str,
 ) -> Iterator[Below]:
     """One attempt of the same run each time."""
     programs = folder / "programs"

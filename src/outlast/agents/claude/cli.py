@@ -226,7 +226,9 @@ class ClaudeCli:
         """Whether a hook may put a call aside: only where nobody is at the terminal, and in a version that was tried. One that
         does not know the word might let the call pass."""
         printing = argv.has(parts, "--print") and not ask.interactive
-        return printing and bool(ask.hook) and _version(ask) >= LATER and not argv.has(parts, "--input-format")
+        return (
+            printing and bool(ask.hook) and _version(ask) >= LATER and not argv.has(parts, "--input-format")
+        )
 
     def _by_http(self, parts: argv.Parts, ask: Ask) -> bool:
         """Whether its hooks come by HTTP: its version can deny what nobody answers, and nothing may keep them from us."""

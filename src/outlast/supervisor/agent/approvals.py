@@ -175,7 +175,9 @@ class CallApprovals:
             text, choices = own.text, check_question(own.text, own.choices)
         except UsageError:  # more than a person chooses from: they are part of the text
             text, choices = shorten("\n".join([own.text, *own.choices]), TEXT_CHARS_MAX), ()
-        return self._asked_now(Inquiry(kind="question", text=mask(text)[0], digest=bound, choices=choices), "", "")
+        return self._asked_now(
+            Inquiry(kind="question", text=mask(text)[0], digest=bound, choices=choices), "", ""
+        )
 
     # -- what the agent hears --------------------------------------------------------------------------------------
 

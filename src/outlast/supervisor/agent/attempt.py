@@ -77,7 +77,15 @@ class AgentAttempt:
         )
         self._http: HttpHooks | None = None
         self._start = AgentStart(
-            agent, outward, self._session, self._observer, holds, self.responses, self._client, self._approvals, left
+            agent,
+            outward,
+            self._session,
+            self._observer,
+            holds,
+            self.responses,
+            self._client,
+            self._approvals,
+            left,
         )
 
     def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:

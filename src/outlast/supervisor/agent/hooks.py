@@ -258,7 +258,11 @@ class AgentHooks:
             words = f"{words} This call was not made; make it again if your ending needs it."
             self._progress.guarded(partial(self._responses.refuse, start, record, words))
             return Answer(False, words)
-        if self._release.caps.resume and not self._interactive and (own := own_questions.read(start.name, record.input)):
+        if (
+            self._release.caps.resume
+            and not self._interactive
+            and (own := own_questions.read(start.name, record.input))
+        ):
             return self._ask(start, record, own)
         self._progress.call_began(start)
         answer = self._programs.judged(start, record, delivery)
