@@ -8,6 +8,7 @@ REFUSALS = "tests/store/test_postgres_refusals.py"
 PASSWORDS = "tests/store/test_postgres_passwords.py"
 NOWHERE = "test_a_password_is_in_no_process_list_no_file_and_no_command_and_commands_below_ask_the_supervisor"
 CREDENTIALS = "store/credentials.py"
+COPY, COPIES = "operations/transfer/store_copy.py", "tests/store/test_store_copy.py"
 STANDBY = "tests/store/test_postgres_standby.py"
 COMMITS, LEASES, QUERIES, DATABASE = (
     f"store/postgres/{name}.py" for name in ("commits", "leases", "queries", "database")
@@ -213,6 +214,32 @@ MUTANTS = (
         "postgres: a URL that is shown although a part of it may be a password",
         "store/postgres/address.py", "    if not _is_plain(hosts, database, options):\n", "    if False:\n",
         (f"{PASSWORDS}::test_a_password_that_is_not_escaped_is_not_shown",),
+    ),
+    Mutant(
+        "postgres: a copied run that goes on in both stores",
+        COPY, '            requests.take(journal, requests.own_request(journal, "handoff"))\n', "",
+        (f"{COPIES}::test_a_copy_that_was_cut_off_is_ended_by_the_same_again",),
+    ),
+    Mutant(
+        "postgres: a copied run whose attempts are numbered from one again",
+        COPY, "        for _ in range(found.epoch, epoch):\n", "        for _ in range(0):\n",
+        (f"{COPIES}::test_a_store_with_a_run_that_is_worked_on_is_not_copied",),
+    ),
+    Mutant(
+        "postgres: a copy of a run that is worked on",
+        COPY, "        self._refuse_live(every)\n", "",
+        (f"{COPIES}::test_a_store_with_a_run_that_is_worked_on_is_not_copied",),
+    ),
+    Mutant(
+        "postgres: a person's role that may write journals",
+        "store/postgres/roles.py", 'f"GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA outlast TO {HOST}"',
+        'f"GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA outlast TO {HOST}, {PERSON}"',
+        (f"{REFUSALS}::test_each_role_may_do_what_it_is_for_and_no_more",),
+    ),
+    Mutant(
+        "postgres: a head that is trusted although it is damaged",
+        "store/postgres/examination.py", " or not self._is_same(", " or not bytes(",
+        ("tests/store/test_postgres_doctor.py::test_whatever_a_row_says_wrongly_is_found_and_what_events_prove_is_put_right",),
     ),
     Mutant(
         "postgres: a run gone on with where its files are not",

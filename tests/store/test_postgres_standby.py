@@ -89,6 +89,7 @@ def test_a_standby_that_hangs_robs_no_healthy_holder(pair: Pair, on_host: Opener
     primary, standby = pair
     url = primary.url(primary.store())
     holder, taker = on_host("a", url), on_host("b", url)
+    taker.release(taker.claim(taker.create(opened("own")), ttl_s=TTL_S))  # it has a session already
     run = holder.create(opened())
     lease = holder.claim(run, ttl_s=TTL_S)
     holder.append(batch(lease, run, 1, stage("before")))

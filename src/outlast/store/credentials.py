@@ -1,7 +1,6 @@
-"""Passwords of stores that hosts share, as long as this process lives. They are in no file and no process list.
+"""Passwords of stores that hosts share, as long as this process lives: in no file, process list or agent's environment.
 
-A password given in a URL or in PGPASSWORD opens the store and goes no further: it is in the environment of nothing that
-outlast starts, an agent least of all. Another process of outlast gets it through a pipe (`handed`)."""
+Another process of outlast gets them through a pipe (`handed`)."""
 
 import contextlib
 import os

@@ -84,12 +84,11 @@ def copy(arguments: argparse.Namespace) -> None:
         raise UsageError(f"no store at {source.name}", hint="name the store that has the runs first")
     target.exists()  # a database without a store is refused before anything is opened
     with contextlib.ExitStack() as stack:
-        opened = []
-        for place in (source, target):
-            opened.append(place.open())
-            stack.callback(opened[-1].close)
+        having, getting = source.open(), target.open()
+        stack.callback(having.close)
+        stack.callback(getting.close)
         with working("copying the store"):
-            done = StoreCopy(*opened, messages.tell).all()
+            done = StoreCopy(having, getting, messages.tell).all()
     known = f" ({done.known} were there already)" if done.known else ""
     messages.say(
         f"{target.name} has {done.runs} runs of {source.name}{known}: copied {done.events:,} events,"

@@ -218,9 +218,8 @@ class StoreCopy:
         for kind in _SHELF:
             for name, data in self._source.shelf.every(kind):
                 if self._target.shelf.get(kind, name) is None:
-                    self._target.shelf.change(
-                        kind, name, lambda there, data=data: data if there is None else there
-                    )  # type: ignore[misc]
+                    with self._target.shelf.hold(kind, name) as held:
+                        held.put(held.get() or data)
                     count += 1
         return count
 

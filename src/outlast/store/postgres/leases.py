@@ -200,7 +200,8 @@ class ServerLeases:
             # Its counter may be known to stand still only to the server's clock, which decides nothing: watch it.
             if moved or not seen.looks_over:
                 raise run_held(run, seen.holder)
-            threading.Event().wait(min(self.timing.watch_look_s, seen.ttl_s / 6))
+            pause_s = min(self.timing.watch_look_s, seen.ttl_s / 6)
+            threading.Event().wait(pause_s)
             return None
         act_fd = locks.hold_acts(path)
         if act_fd is None:

@@ -29,7 +29,7 @@ from outlast.supervisor.chronicle.resumption import Resumption
 from outlast.supervisor.client import around
 from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.guardian.workspace_lock import Occupied
-from outlast.supervisor.launch import environment, relayed
+from outlast.supervisor.launch import environment, relayed_commands
 from outlast.supervisor.launch.background import Announcement
 from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
@@ -176,7 +176,7 @@ class Attempt:
             self._agent, self._gate = self._open_agent_and_gate(beats)
         scripts = ScriptCalls(beats, self, ends_beats=self._agent is None)
         hooks = self._agent.hooks if self._agent is not None else self._guard
-        server = Server(self._place.socket, self._mark, scripts, hooks, relay=relayed.carried_out)
+        server = Server(self._place.socket, self._mark, scripts, hooks, relay=relayed_commands.carried_out)
         processes = AttemptProcesses(run, self._person, BelowUs(run.id), self._signals)
         stopper = Stopper(beats, server, processes, self._person)
         try:

@@ -11,7 +11,13 @@ from outlast.errors import OutlastError
 from outlast.store import administration
 from outlast.supervisor.client import script
 from outlast.supervisor.launch import environment
-from outlast.supervisor.launch.relayed import COMMANDS, PASSED_ON, Asked, Said, command_of
+from outlast.supervisor.launch.relayed_commands import (
+    COMMANDS,
+    PASSED_ON,
+    RelayedCommand,
+    RelayedOutput,
+    command_of,
+)
 from outlast.supervisor.socket.wire import Note
 from outlast.supervisor.timing import Timing
 
@@ -27,14 +33,14 @@ def relayed(words: Sequence[str], store: str | None) -> int | None:
     if store not in (None, mine) or not mine or administration.shared(mine) is None:
         return None
     given = {name: settings.variable(name) for name in PASSED_ON if settings.variable(name)}
-    asked = msgspec.json.encode(Asked(tuple(words), os.getcwd(), given)).decode()
-    answer = script.ask(Note(kind="command", text=asked), 2 * Timing.current().relayed_s)
+    command = msgspec.json.encode(RelayedCommand(tuple(words), os.getcwd(), given)).decode()
+    answer = script.ask(Note(kind="command", text=command), 2 * Timing.current().relayed_s)
     try:
-        said = decoders.decode(answer, Said)
+        printed = decoders.decode(answer, RelayedOutput)
     except msgspec.MsgspecError as error:
         raise OutlastError(f"the supervisor's answer cannot be read: {error}") from error
-    for stream, data in ((sys.stdout, said.out), (sys.stderr, said.err)):
+    for stream, data in ((sys.stdout, printed.out), (sys.stderr, printed.err)):
         stream.flush()
         stream.buffer.write(data)
         stream.flush()
-    return said.code
+    return printed.code

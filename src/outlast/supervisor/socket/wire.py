@@ -52,9 +52,9 @@ class Budget(Message, frozen=True, tag="budget"):
 class Note(Message, frozen=True, tag="note"):
     """Something to put on record: a stage, a memory ref (`name` and its pointer), a text, a script's own names.
 
-    `hello` is answered with a Welcome, `ask` with a person's answer: to `text`, with `choices`, `within` a time; `command`
-    with what that command printed (`relayed`). `spent` tells what the run `name`, started inside of this one, has cost so far. The
-    others tell how a shell fares: `name` is its pid, `text` the signal or code.
+    `hello` is answered with a Welcome, `ask` with a person's answer: to `text`, with `choices`, `within` a time; `command` with
+    what that command printed (`launch/relayed_commands.py`). `spent` tells what the run `name`, started inside of this one, has
+    cost so far. The others tell how a shell fares: `name` is its pid, `text` the signal or code.
     """
 
     kind: Literal[

@@ -20,7 +20,7 @@ _OUTPUT_MAX_BYTES = 8 << 20
 _VALUED = ("--store", "--project")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RelayedCommand(msgspec.Struct, frozen=True):
     """A command line, with the folder and the variables that it depends on."""
 
     words: tuple[str, ...]
@@ -28,7 +28,7 @@ class Asked(msgspec.Struct, frozen=True):
     variables: dict[str, str]
 
 
-class Said(msgspec.Struct, frozen=True):
+class RelayedOutput(msgspec.Struct, frozen=True):
     """The exit code of a command, and its output."""
 
     code: int
@@ -39,19 +39,19 @@ class Said(msgspec.Struct, frozen=True):
 def carried_out(text: str) -> bytes:
     """Run a command for a process below us; the answer, as JSON. Raises OutlastError for any other command."""
     try:
-        asked = decoders.decode(text, Asked)
+        command = decoders.decode(text, RelayedCommand)
     except msgspec.MsgspecError as error:
         raise OutlastError(f"a command cannot be read: {error}") from error
-    if command_of(asked.words) not in COMMANDS:
+    if command_of(command.words) not in COMMANDS:
         raise OutlastError(
-            f"the supervisor does not run `outlast {command_of(asked.words)}` for the command below it",
+            f"the supervisor does not run `outlast {command_of(command.words)}` for the command below it",
             hint=f"it runs {', '.join(COMMANDS)}",
         )
     timing = Timing.current()
     try:
         done = background.capture(
-            asked.words, cwd=asked.cwd, timeout_s=timing.relayed_s,
-            **{name: value for name, value in asked.variables.items() if name in PASSED_ON},
+            command.words, cwd=command.cwd, timeout_s=timing.relayed_s,
+            **{name: value for name, value in command.variables.items() if name in PASSED_ON},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise OutlastError(f"the command took longer than {timing.relayed_s:g} s and was stopped") from error
@@ -59,7 +59,7 @@ def carried_out(text: str) -> bytes:
         raise OutlastError(f"the command cannot be started: {error}") from error
     if len(done.stdout) + len(done.stderr) > _OUTPUT_MAX_BYTES:
         raise OutlastError(f"the command printed more than {_OUTPUT_MAX_BYTES >> 20} MiB")
-    return msgspec.json.encode(Said(done.returncode, done.stdout, done.stderr))
+    return msgspec.json.encode(RelayedOutput(done.returncode, done.stdout, done.stderr))
 
 
 def command_of(words: Sequence[str]) -> str:
