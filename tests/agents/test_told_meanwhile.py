@@ -54,7 +54,7 @@ def test_a_killed_agent_is_told_of_line_by_line_and_its_resume_says_what_was_cut
     session = under.shown()["session"]["session"]
     begun = again.stderr.splitlines()[0]
     assert re.match(
-        rf"outlast: resumes t: attempt 2, beat [23] in session {session[:8]} of {name}; attempt 1 ended: ",
+        rf"outlast: resumes t: attempt 2, beat [23] in session {session[:8]} of {name}; cut off: ",
         begun,
     )
     assert "touch begun.txt" in begun
