@@ -89,9 +89,9 @@ def test_done(night: Night) -> None:
 def test_done_in_a_worktree_names_its_folder_and_branch(night: Night) -> None:
     end = ended(night, "--worktree", "--", "touch", "new")
     folder = night.work.parent / f"{night.work.name}.outlast" / "t"
-    assert end.took.endswith(f", 1 file changed in {folder} on branch outlast/t; next: `outlast show t`"), (
-        end.lines
-    )
+    assert end.took.endswith(
+        f", 1 file changed in {folder} on branch outlast/t; next: `outlast apply t --dry-run`"
+    ), end.lines
     assert (end.told["worktree"], end.told["folder"], end.told["branch"]) == (True, str(folder), "outlast/t")
     assert end.paste(end.command).returncode == 0
 

@@ -77,6 +77,29 @@ def test_a_file_gets_every_event_of_interest_in_order_and_is_private(night: Nigh
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_a_question_and_its_answer_are_told(night: Night) -> None:
+    path = night.folder / "feed.jsonl"
+    line = (
+        "run",
+        "--task",
+        "t",
+        "--json-lines",
+        str(path),
+        "--",
+        "sh",
+        "-c",
+        "outlast ask 'which API?' --choice v1 --choice v2",
+    )
+    assert said(night, *line).returncode == EXIT_PERSON
+    asked = next(each for each in told(path) if each["event"] == "question")
+    assert (asked["kind"], asked["text"], asked["choices"]) == ("question", "which API?", ["v1", "v2"])
+    assert (told(path)[-1]["event"], told(path)[-1]["needs"]) == ("ended", "person")
+    assert said(night, "answer", "t", "v2", "--no-start").returncode == 0
+    assert said(night, *line).stdout.strip() == "v2"
+    answered = next(each for each in told(path) if each["event"] == "answer")
+    assert (answered["id"], answered["answer"], answered["text"]) == (asked["id"], "answered", "v2")
+
+
 def test_every_event_and_field_is_in_the_documentation() -> None:
     section = DOCS.read_text().partition("## outlast run --json-lines")[2].partition("\n## ")[0]
     for each in every_class():

@@ -34,7 +34,7 @@ def of(store: Store, run: str, exit_code: int, why: str) -> FeedEnded:
         beats=state.beats, time_ms=state.spent.time_ms, tokens=state.spent.tokens,
         cost_microusd=state.spent.cost_microusd, estimated=state.spent.estimated,
         files_changed=file_changes.count(store, state), folder=folder, branch=branch, worktree=is_worktree,
-        next=_next(state, found),
+        next=_next(state, found, is_worktree=is_worktree),
     )  # fmt: skip
 
 
@@ -54,9 +54,11 @@ def _place(state: RunState) -> tuple[str, str, bool]:
     return state.workspace, repo.branch_in(folder), is_worktree
 
 
-def _next(state: RunState, found: standing.Standing) -> str:
-    """The command to type next."""
+def _next(state: RunState, found: standing.Standing, *, is_worktree: bool) -> str:
+    """The command to type next: of a run that is done in a worktree, the one that takes its result over."""
     task = shlex.quote(state.task)
+    if is_worktree and found.word == "done":
+        return f"outlast apply {task} --dry-run"
     if not found.next.startswith("outlast "):
         return f"outlast show {task}"
     return found.next.replace(state.run, task, 1)

@@ -83,6 +83,25 @@ class FeedEffect(FeedEvent, frozen=True, kw_only=True, tag="effect"):
     why: str
 
 
+class FeedQuestion(FeedEvent, frozen=True, kw_only=True, tag="question"):
+    """The run asks a person: `approval` of a call, or a `question`."""
+
+    id: str
+    kind: str
+    text: str
+    choices: tuple[str, ...]
+    deadline: datetime | None
+
+
+class FeedAnswer(FeedEvent, frozen=True, kw_only=True, tag="answer"):
+    """What became of a question."""
+
+    id: str
+    answer: str  # approved, rejected, answered, expired, withdrawn
+    text: str
+    by: str
+
+
 class FeedWarning(FeedEvent, frozen=True, kw_only=True, tag="warning"):
     """A warning that is on record."""
 

@@ -12,11 +12,13 @@ from outlast.core.text import count_of, short, without_class
 from outlast.core.values import Payload, Usage
 from outlast.errors import OutlastError
 from outlast.supervisor.chronicle.feed_events import (
+    FeedAnswer,
     FeedAttemptEnded,
     FeedBeat,
     FeedEffect,
     FeedEvent,
     FeedParked,
+    FeedQuestion,
     FeedStage,
     FeedWarning,
     place_in,
@@ -115,6 +117,9 @@ class Reader:
                 return f"beat {event.beat}  {words}" if words else ""
             case ev.StageSet() if event.stage:
                 return f"stage {event.stage}"
+            case ev.QuestionAsked():
+                asks = "waits for approval" if event.kind == "approval" else "asks"
+                return f"{asks} ({event.id}): {short(mask(event.text)[0], TEXT_CHARS)}"
             case ev.EffectConfirmed() if not self._has_agent and (
                 name := self._names.get((event.beat, event.n))
             ):
@@ -140,6 +145,12 @@ class Reader:
                 yield self._effect(event.beat, event.n, "in_doubt", event.evidence, place)
             case ev.EffectSettled() if event.finding != _LOCAL or (event.beat, event.n) in self._names:
                 yield self._effect(event.beat, event.n, event.finding, event.evidence, place)
+            case ev.QuestionAsked():
+                yield FeedQuestion(
+                    id=event.id, kind=event.kind, text=event.text, choices=event.choices, deadline=event.deadline, **place
+                )  # fmt: skip
+            case ev.QuestionAnswered():
+                yield FeedAnswer(id=event.id, answer=event.answer, text=event.text, by=event.by, **place)
             case ev.Warned():
                 yield FeedWarning(level=event.level, text=event.text, **place)
             case ev.Parked():
