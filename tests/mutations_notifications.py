@@ -19,9 +19,9 @@ MUTANTS = (
     ),
     Mutant(
         "what was begun and cut off, sent again",
-        "notifications/outbox.py",
-        '        return last.did == "failed" and last.again and tries < TRIES_MAX',
-        '        return last.did == "begun" or (last.did == "failed" and last.again and tries < TRIES_MAX)',
+        "notifications/delivery.py",
+        "words=CUT_OFF)",
+        "words=CUT_OFF, again=True)",
         (f"{DELIVERY}::test_what_was_cut_off_while_it_was_sent_is_said_and_not_repeated",),
     ),
     Mutant(
