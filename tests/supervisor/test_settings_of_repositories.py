@@ -24,7 +24,7 @@ CLASSES = {
     "adds": {"approve_classes", "approve_targets"},
     "sets it": {
         "check_timeout_s", "context_tokens_max", "save_branch", "save_big_file_bytes", "save_folder_files", "save_folder_bytes", "save_not_secret",
-        "save_deadline_s", "worktree_copy", "warn_at", "idle_s", "restart_wait_s",
+        "save_deadline_s", "worktree_copy", "warn_at", "idle_s", "restart_wait_s", "run_mcp",
     },
 }  # fmt: skip
 DOCUMENTED = {

@@ -12,7 +12,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "mcp", help="inside a run: its tools for an agent, by MCP on stdin and stdout",
         description="Serve the tools of the run that this command is started in, by the Model Context Protocol on stdin and stdout:\n"
         "budget, context, effects, stage, remember, settle, ask, save. An agent's client starts it, not a person.",
-        epilog="example: in an agent's list of MCP servers: command `outlast`, arguments `mcp`",
+        epilog="example: outlast mcp      (in an agent's list of MCP servers: command outlast, arguments mcp)",
     )  # fmt: skip
     command.set_defaults(handler=mcp)
 

@@ -85,7 +85,7 @@ def _add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "ask", help="in a script or agent: ask a person, and print the answer",
         description="Ask a person. While nobody has answered, the run is parked: the script is stopped and costs nothing. After\n"
         "`outlast answer` it is started again, and this call prints the answer. Later attempts get the same answer.",
-        epilog='example: api=$(outlast ask "which API?" --choice v1 --choice v2)\n'
+        epilog='example: outlast ask "which API?" --choice v1 --choice v2      (in a script: api=$(outlast ask …))\n'
         "exit codes: 0 answered, 1 rejected or not answered in time, 3 the run waits",
     )  # fmt: skip
     command.add_argument("text", metavar="QUESTION", help="what a person reads")
