@@ -34,6 +34,7 @@ NAMES = (
     "night",
     "agents",
     "session",
+    "runs",
     "forecast",
     "gateway",
     "ui",

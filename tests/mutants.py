@@ -17,37 +17,20 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
-from tests import (
-    mutations,
-    mutations_agents,
-    mutations_answers,
-    mutations_budget,
-    mutations_calls,
-    mutations_costs,
-    mutations_forms,
-    mutations_identity,
-    mutations_left,
-    mutations_postgres,
-    mutations_result,
-    mutations_runs,
-    mutations_saves,
-    mutations_secrets,
-    mutations_vault,
-    mutations_verdict,
-    mutations_web,
-)
 from tests.mutations import Mutant
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 240
 ALL_LIMIT_S = 3600  # every test that stands beside some mutant, once
 JOBS = 2
-MUTANTS = (
-    *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_answers.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_costs.MUTANTS, *mutations_forms.MUTANTS,
-    *mutations_identity.MUTANTS, *mutations_left.MUTANTS, *mutations_postgres.MUTANTS, *mutations_result.MUTANTS, *mutations_runs.MUTANTS, *mutations_saves.MUTANTS, *mutations_secrets.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
-)  # fmt: skip
+MUTANTS: tuple[Mutant, ...] = tuple(
+    mutant
+    for file in sorted((ROOT / "tests").glob("mutations*.py"))
+    for mutant in import_module(f"tests.{file.stem}").MUTANTS
+)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ CORPUS = "tests/agents/outward/test_corpus.py::test_every_command_of_the_corpus_
 COMMANDS = "tests/core/test_passwords.py"
 SHELL = "tests/agents/outward/test_shim_decisions.py"
 FORMS = "tests/agents/outward/test_forms.py"
+SHIMS = "tests/agents/outward/test_shims.py"
 
 MUTANTS = (
     Mutant(
@@ -67,15 +68,52 @@ MUTANTS = (
     Mutant(
         "a file of options that sends, not looked for by a shim",
         "agents/outward/shims.py",
-        "if files := inside.FILES.get(program):",
-        'if files := inside.FILES.get(f"no {program}"):',
+        "if files := inside.files(program, own_home() if home is None else home):",
+        'if files := inside.files(f"no {program}", ""):',
         (SHELL,),
+    ),
+    Mutant(
+        "the home that the system knows, not looked in by a shim",
+        "agents/outward/inside.py",
+        'own = f"${{HOME-{escaped}}}"',
+        'own = "${HOME:-/nowhere}"',
+        (f"{SHELL}::test_where_no_variable_names_a_home_the_users_own_one_counts",),
+    ),
+    Mutant(
+        "the home that the system knows, not told by a shim",
+        "supervisor/client/shim.py",
+        'return named if program == "git" or "HOME" in named else',
+        "return named if True else",
+        (
+            "tests/supervisor/test_shims.py::test_without_a_variable_that_names_a_home_the_systems_one_counts_for_all_but_git",
+        ),
+    ),
+    Mutant(
+        "a shim that writes over its caller's variables",
+        "agents/outward/shims.py",
+        'f"outlast_real={real} outlast_behind=\\n"',
+        'f"word= outlast_real={real} outlast_behind=\\n"',
+        (f"{SHIMS}::test_the_program_has_the_variables_of_its_caller",),
+    ),
+    Mutant(
+        "a script by the name of a command that another package manager has, not looked for",
+        "agents/outward/shell/tasks.py",
+        "    if command in OWN:\n",
+        "    if command in COMMANDS:\n",
+        ("tests/agents/outward/test_tasks.py",),
+    ),
+    Mutant(
+        "an alias by the name of a command, not looked for",
+        "agents/outward/shell/aliases.py",
+        " - _GIVEN_AWAY.get(name, frozenset())",
+        "",
+        (f"{FORMS}::test_another_form_of_an_outward_call_is_outward",),
     ),
     Mutant(
         "a method that changes something, let through by a shim",
         "agents/outward/shims.py",
         '        X:*) {client} "$@" ;;\n',
-        "        X:*) first= ;;\n",
+        "        X:*) outlast_first= ;;\n",
         (SHELL,),
     ),
     Mutant(
@@ -87,14 +125,14 @@ MUTANTS = (
     ),
     Mutant(
         "a password among the words of a program, shown",
-        "core/secrets.py",
+        "core/secrets/__init__.py",
         "    text = _of_commands(text, found)\n",
         "",
         (f"{COMMANDS}::test_what_a_program_is_given_as_a_password_is_masked_and_all_else_stays",),
     ),
     Mutant(
         "a password in a list of words, shown",
-        "core/secrets.py",
+        "core/secrets/__init__.py",
         "_STRING.sub(masked, _WORDS.sub(of_command, data))",
         "_STRING.sub(masked, data)",
         (f"{COMMANDS}::test_in_a_list_of_words_the_value_of_an_option_is_masked_too",),

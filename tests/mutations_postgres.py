@@ -5,7 +5,14 @@ from tests.mutations import Mutant
 RACES = "tests/store/test_postgres_races.py"
 SUITE = "tests/store/test_postgres.py::TestPostgres"
 REFUSALS = "tests/store/test_postgres_refusals.py"
-COMMITS, LEASES, QUERIES = (f"store/postgres/{name}.py" for name in ("commits", "leases", "queries"))
+PASSWORDS = "tests/store/test_postgres_passwords.py"
+NOWHERE = "test_a_password_is_in_no_process_list_no_file_and_no_command_and_commands_below_ask_the_supervisor"
+CREDENTIALS = "store/credentials.py"
+COPY, COPIES = "operations/transfer/store_copy.py", "tests/store/test_store_copy.py"
+STANDBY = "tests/store/test_postgres_standby.py"
+COMMITS, LEASES, QUERIES, DATABASE = (
+    f"store/postgres/{name}.py" for name in ("commits", "leases", "queries", "database")
+)
 
 MUTANTS = (
     Mutant(
@@ -124,6 +131,115 @@ MUTANTS = (
         "postgres: a command that runs on when its lease is over",
         "store/postgres/store.py", "        if over is not None and not over.lost:\n", "        if False:\n",
         ("tests/store/test_postgres_outages.py::test_a_command_is_stopped_before_its_run_can_be_overtaken_and_goes_on_when_the_store_answers",),
+    ),
+    Mutant(
+        "postgres: numbers from a sequence",
+        COMMITS, '"(SELECT base FROM meta) + (pg_current_xact_id()::text::bigint << 20)"',
+        "\"(nextval(pg_get_serial_sequence('requests', 'id')) * 100000)\"",
+        (f"{SUITE}::test_a_subscriber_hears_every_event_once_and_in_order_however_slowly_they_are_committed",),
+    ),
+    Mutant(
+        "postgres: a claim by one joined statement",
+        LEASES, "found = connection.execute(_CLAIM, values).fetchone() if _is_still(connection, seen) else None",
+        'found = connection.execute(_CLAIM.replace("RETURNING", "AND EXISTS (SELECT 1 FROM sessions s WHERE s.id = %(session)s"'
+        ' " AND s.beats = %(beats)s) RETURNING"), {**values, "beats": seen.beats}).fetchone()',
+        (f"{RACES}::test_a_claim_by_silence_and_a_renewal_are_not_both_granted",),
+    ),
+    Mutant(
+        "postgres: a standby that hangs robs the holder",
+        LEASES, "WHERE id = %s FOR UPDATE", "WHERE id = %s",
+        (f"{STANDBY}::test_a_standby_that_hangs_robs_no_healthy_holder",),
+    ),
+    Mutant(
+        "postgres: a commit that did not wait for its standby, taken for acknowledged",
+        DATABASE, "            if id(connection) in self._not_waited:\n", "            if False:\n",
+        tuple(f"{STANDBY}::test_a_commit_that_did_not_wait_for_its_standby_is_not_acknowledged[{what}]" for what in ("append", "claim", "request")),
+    ),
+    Mutant(
+        "postgres: a heart that stops when the server refuses a renewal",
+        LEASES, "        except psycopg.Error as error:  # as a full disk", "        except psycopg.InterfaceError as error:  # as a full disk",
+        (f"{RACES}::test_a_heart_goes_on_when_the_server_refuses_a_renewal",),
+    ),
+    Mutant(
+        "postgres: an act that begins however late the lease was confirmed",
+        "store/postgres/lease.py", "while not self._is_fresh():", "if not self._is_fresh():",
+        (f"{RACES}::test_an_act_begins_soon_after_the_lease_was_asked_for_however_late_the_answer_comes",),
+    ),
+    Mutant(
+        "postgres: a run held by a claim that failed",
+        LEASES, "            lease.released = True\n            self.let_go(lease)\n            raise\n", "            raise\n",
+        (f"{RACES}::test_a_claim_that_fails_in_its_quiet_time_holds_nothing",),
+    ),
+    Mutant(
+        "postgres: a stopped holder on this host that is looked at once",
+        LEASES, "            if moved or not seen.looks_over:\n", "            if True:\n",
+        (f"{RACES}::test_a_stopped_holder_on_the_same_host_is_overtaken_by_one_start",),
+    ),
+    Mutant(
+        "postgres: an append given up for a deadlock",
+        COMMITS, "        except (Unanswered, StoreUnreachable, *AGAIN):\n", "        except (Unanswered, StoreUnreachable):\n",
+        (f"{RACES}::test_an_append_that_the_server_chose_to_fail_for_a_deadlock_is_sent_again",),
+    ),
+    Mutant(
+        "postgres: a document that a cut connection keeps from being held",
+        "store/postgres/shelf.py", "database.repeat(lambda: _taken(database, name, deadline_s))", "_taken(database, name, deadline_s)",
+        (f"{RACES}::test_a_document_is_held_although_the_connection_is_cut_on_the_way",),
+    ),
+    Mutant(
+        "postgres: the isolation that the database prefers",
+        DATABASE, ", set_config('default_transaction_isolation', 'read committed', false)\n", "\n",
+        (f"{RACES}::test_a_database_that_prefers_another_isolation_changes_nothing",),
+    ),
+    Mutant(
+        "postgres: a password in the command line of a process that lives on",
+        CREDENTIALS, "    if not any(_is_suspect(word) for word in (store, *words[:end])):\n", "    if True:\n",
+        (f"{PASSWORDS}::{NOWHERE}[option]", f"{PASSWORDS}::{NOWHERE}[variable]"),
+    ),
+    Mutant(
+        "postgres: PGPASSWORD of the store in an agent's environment",
+        CREDENTIALS, "if name != PASSWORD or value not in secrets", "if name != PASSWORD or value in secrets",
+        (f"{PASSWORDS}::{NOWHERE}[PGPASSWORD]",),
+    ),
+    Mutant(
+        "postgres: a command below an agent that opens the store itself",
+        "supervisor/client/relay.py", "command_of(words) not in COMMANDS", "True",
+        (f"{PASSWORDS}::{NOWHERE}[variable]",),
+    ),
+    Mutant(
+        "postgres: a process of ours that does not get the password",
+        CREDENTIALS, "    if not _known:\n", "    if True:\n",
+        (f"{PASSWORDS}::test_another_process_of_outlast_gets_the_password_through_a_pipe",),
+    ),
+    Mutant(
+        "postgres: a URL that is shown although a part of it may be a password",
+        "store/postgres/address.py", "    if not _is_plain(hosts, database, options):\n", "    if False:\n",
+        (f"{PASSWORDS}::test_a_password_that_is_not_escaped_is_not_shown",),
+    ),
+    Mutant(
+        "postgres: a copied run that goes on in both stores",
+        COPY, '            requests.take(journal, requests.own_request(journal, "handoff"))\n', "",
+        (f"{COPIES}::test_a_copy_that_was_cut_off_is_ended_by_the_same_again",),
+    ),
+    Mutant(
+        "postgres: a copied run whose attempts are numbered from one again",
+        COPY, "        for _ in range(found.epoch, epoch):\n", "        for _ in range(0):\n",
+        (f"{COPIES}::test_a_store_with_a_run_that_is_worked_on_is_not_copied",),
+    ),
+    Mutant(
+        "postgres: a copy of a run that is worked on",
+        COPY, "        self._refuse_live(every)\n", "",
+        (f"{COPIES}::test_a_store_with_a_run_that_is_worked_on_is_not_copied",),
+    ),
+    Mutant(
+        "postgres: a person's role that may write journals",
+        "store/postgres/roles.py", 'f"GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA outlast TO {HOST}"',
+        'f"GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA outlast TO {HOST}, {PERSON}"',
+        (f"{REFUSALS}::test_each_role_may_do_what_it_is_for_and_no_more",),
+    ),
+    Mutant(
+        "postgres: a head that is trusted although it is damaged",
+        "store/postgres/examination.py", " or not self._is_same(", " or not bytes(",
+        ("tests/store/test_postgres_doctor.py::test_whatever_a_row_says_wrongly_is_found_and_what_events_prove_is_put_right",),
     ),
     Mutant(
         "postgres: a run gone on with where its files are not",

@@ -97,7 +97,7 @@ class Terminal:
         self._world.release()
 
     def _show(self, line: str, printed: str) -> None:
-        self.shown += ["", f"$ {line}", *printed.rstrip("\n").splitlines()]
+        self.shown += [f"$ {line}", *printed.rstrip("\n").splitlines()]
 
 
 def _below(top: int) -> list[int]:
@@ -129,7 +129,7 @@ def record() -> str:
             terminal.type(LINE)
             terminal.type("./tracker count")
             terminal.type("outlast log 1411 | grep effect | cut -c9-72")
-    text = "\n".join(terminal.shown[1:])
+    text = "\n".join(terminal.shown)
     return f"```console\n{text}\n```\n"
 
 

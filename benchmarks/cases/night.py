@@ -111,10 +111,10 @@ def kill_all(folder: Path, guardians: list[subprocess.Popen[bytes]]) -> None:
     from outlast.supervisor.guardian import lock
 
     store = open_store(folder / "state" / "outlast")
-    runs = [summary.run for summary in store.list(RunFilter())]
+    runs, local = [summary.run for summary in store.list(RunFilter())], store.local
     store.close()
     pids = [guardian.pid for guardian in guardians]
-    watched = [lock.of(folder / "state" / "outlast", run) for run in runs]
+    watched = [lock.of(local, run) for run in runs]
     pids += [watcher.supervisor for watcher in watched if watcher is not None and watcher.supervisor]
     pids += [proc.pid for run in runs for proc in reap.find(run)]
     for blow in (signal.SIGSTOP, signal.SIGKILL):

@@ -36,7 +36,9 @@ OutlastError
 ├── EffectError
 │   ├── DidNotHappen      raised by an act, or returned by a probe
 │   ├── EffectFailed
-│   └── EffectInDoubt
+│   ├── EffectInDoubt
+│   └── NotApproved       a person rejected the act, or nobody approved it in time
+├── NotAnswered           a person refused to answer a question, or nobody answered it in time
 ├── ContractError
 │   ├── ChecksFailed
 │   └── InvariantFailed
@@ -46,6 +48,7 @@ OutlastError
     ├── RunHandedOff
     ├── RunKilled
     ├── BudgetReached
+    ├── WaitsForPerson    a person must approve or answer something first
     ├── QuotaReached      raised by a program that met a usage limit of its provider
     ├── DiskFull
     └── AgentStopped      a supervised command ended or was stopped, and why
@@ -297,6 +300,24 @@ class EffectInDoubt(EffectError):
     """Nobody knows whether the act happened, and its policy is to ask. It is not repeated."""
 
 
+class NotApproved(EffectError):
+    """A person rejected the act, or nobody approved it in time. It was not performed. `reason` and `by` say why and who."""
+
+    def __init__(self, message: str, *, reason: str, by: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason, self.by = reason, by
+
+
+class NotAnswered(OutlastError):
+    """A person refused to answer a question, or nobody answered it in time. `reason` and `by` say why and who."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, reason: str, by: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason, self.by = reason, by
+
+
 class ContractError(OutlastError):
     """A check or an invariant of the contract failed."""
 
@@ -337,6 +358,17 @@ class BudgetReached(Stopped):
     """The budget is spent."""
 
     exit_code = 4
+
+
+class WaitsForPerson(Stopped):
+    """A person must approve or answer something before the run goes on: it is saved and parked, and costs nothing.
+
+    `questions` are the ids of what is open. Let it end the program; the next start after the answer goes on.
+    """
+
+    def __init__(self, message: str, *, questions: tuple[str, ...], what: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.questions, self.what = questions, what or message
 
 
 class QuotaReached(Stopped):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast import decoders
+from outlast.core.setting_values import addresses, quiet_hours
 from outlast.core.text import did_you_mean
 from outlast.errors import BadSetting, UsageError
 
@@ -64,6 +65,13 @@ def _place(text: str) -> None:
         raise UsageError("no such user for `~`", hint="give the whole path") from error
 
 
+def _whole_path(text: str) -> None:
+    if text and not text.startswith(("/", "~/")):
+        raise UsageError(
+            f"not a whole path: {text!r:.60}", hint="like ~/outlast.jsonl: runs work in many folders"
+        )
+
+
 def _patterns(text: str) -> None:
     for pattern in words(text):
         if pattern.startswith(("/", "!")) or ".." in pattern.split("/") or "\0" in pattern:
@@ -88,16 +96,22 @@ class FromRepository(msgspec.Struct, frozen=True):
     """What a repository's file may do to a setting: set it, only make it stricter, or nothing (then `why_not` says why)."""
 
     stricter: Callable[[Any, Any], bool] | None = None  # (what it says, what holds without it)
+    adds: bool = False  # what it says is put on top of what holds without it
     why_not: str = ""
 
 
 _MAY = FromRepository()  # it changes only how runs of this repository work
 _ACTS = FromRepository(why_not="runs commands or reaches outside")
+_OWN_TERMINAL = FromRepository(why_not="decides what you read at your terminal")
 _STORE = FromRepository(why_not="decides whose runs every command here sees and resumes")
 _LEASE = FromRepository(why_not="decides when a run may be taken from a live process")
 _EVERY_RUN = FromRepository(why_not="also concerns runs of other repositories")
 _ON = FromRepository(stricter=lambda says, own: says or not own)
 _LESS = FromRepository(stricter=lambda says, own: says <= own)
+_MORE = FromRepository(adds=True)
+_SOONER = FromRepository(
+    stricter=lambda says, own: timedelta() < age(says) and (age(says) <= age(own) or not age(own))
+)
 _APART = FromRepository(stricter=lambda says, own: says == "shadow" or own != "shadow")
 
 
@@ -194,6 +208,23 @@ KEYS: tuple[Key, ...] = (
         "notify", str, "", "command that gets JSON on its input: needs a person, done, failed, quarantined, parked, budget",
         _ACTS,
     ),
+    Key("notify_desktop", bool, False, "notify with `notify-send`, where there is a desktop", _ACTS),
+    Key("notify_webhook", str, "", "URL that gets each notice as JSON, or a file of mode 600 that holds it", _ACTS, read=addresses.url_or_file),
+    Key("notify_webhook_secret", str, "", "file of mode 600 with the secret that signs what the webhook gets", _ACTS, read=addresses.whole_path),
+    Key("notify_ntfy", str, "", "URL of an ntfy topic, as in https://ntfy.sh/TOPIC, or a file of mode 600 that holds it", _ACTS, read=addresses.url_or_file),
+    Key("notify_ntfy_token", str, "", "file of mode 600 with the access token of that ntfy server", _ACTS, read=addresses.whole_path),
+    Key("notify_slack", str, "", "file of mode 600 with the URL of a Slack incoming webhook, or that URL", _ACTS, read=addresses.url_or_file),
+    Key("notify_quiet", str, "", "quiet hours, as in 22:00-07:00: notices wait until they end, and come as one", _ACTS, read=quiet_hours.read),
+    Key("notify_urgent", bool, False, "whether what needs a person passes in the quiet hours", _ACTS),
+    Key("ui_url", str, "", "where you reach the page from elsewhere, for the links in notices and as `ui --url`", _ACTS, read=addresses.site),
+    Key(
+        "quiet", bool, False, "print nothing about a run but errors and what needs a person, as --quiet does",
+        _OWN_TERMINAL,
+    ),
+    Key(
+        "json_lines", str, "", "file or FIFO that gets a line of JSON for each event of every run, as --json-lines does",
+        _ACTS, read=_whole_path,
+    ),
     Key(
         "idle_s", float, 1800.0, "how long a command may print nothing before outlast mentions it; 0: never",
         _MAY, at_least=0, at_most=YEAR_S,
@@ -209,6 +240,22 @@ KEYS: tuple[Key, ...] = (
     Key(
         "run_guard", bool, False, "guard the outward calls of every command that `outlast run` starts, as --guard does",
         _ON,
+    ),
+    Key(
+        "run_mcp", bool, False, "give agents this run's tools by MCP: budget, context, effects, stage, remember, settle, save, ask",
+        _MAY,
+    ),
+    Key(
+        "approve_classes", str, "", "classes of outward calls that wait for a person, as in `push, publish, deploy`; `all` for every outward call",
+        _MORE,
+    ),
+    Key(
+        "approve_targets", str, "", "patterns of targets whose calls wait for a person, as in `*prod*, registry.npmjs.org/*`",
+        _MORE,
+    ),
+    Key(
+        "approve_within", str, "24h", "how long such a call waits before it counts as rejected; 0s: for ever",
+        _SOONER, read=age,
     ),
     Key(
         "gateway", bool, False, "put the metering gateway between an agent and its model",
@@ -247,7 +294,9 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
     found |= {each.name: each for each in _from_own_file()}
     path = _repository_file(folder or Path.cwd())
     if path is not None:
-        found |= {each.name: each for each in _from_repository(path) if _may(each, found[each.name].value)}
+        for each in _from_repository(path):
+            if _may(each, found[each.name].value):
+                found[each.name] = _on_top(each, found[each.name])
     for key in KEYS:
         given = os.environ.get(f"OUTLAST_{key.name.upper()}")
         if given is not None:
@@ -262,6 +311,14 @@ def _may(setting: Setting, own: object) -> bool:
     """Whether what a repository's file says counts: where it may only be stricter than what holds without it, if it is."""
     stricter = _BY_NAME[setting.name].repository.stricter
     return stricter is None or stricter(setting.value, own)
+
+
+def _on_top(setting: Setting, own: Setting) -> Setting:
+    """What a repository's file says, with what holds without it where it may only add to that."""
+    if not _BY_NAME[setting.name].repository.adds or not own.value:
+        return setting
+    both = ",".join(dict.fromkeys((*words(own.value), *words(setting.value))))
+    return msgspec.structs.replace(setting, value=both)
 
 
 _warn: Callable[[BadSetting], None] | None = None
@@ -337,6 +394,11 @@ def environment(*, without: str, **changes: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(without)} | changes
 
 
+def given_for(prefix: str) -> dict[str, str]:
+    """The settings in the environment whose names begin so, by their variables."""
+    return {name: value for name, value in given().items() if name.startswith(f"OUTLAST_{prefix.upper()}")}
+
+
 def given() -> dict[str, str]:
     """The settings in the environment, by their variables, without the store."""
     names = (f"OUTLAST_{key.name.upper()}" for key in KEYS if key.name != "store")
@@ -372,7 +434,7 @@ def variable(name: str) -> str:
 TIMING = "OUTLAST_TIMING"
 # Each has a `timing.py` with its durations.
 TIMED = (
-    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "inspect", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
+    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "inspect", "mcp", "notifications", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
 )  # fmt: skip
 _Timing = TypeVar("_Timing")
 _timings: dict[tuple[str, str], Any] = {}  # made once for each package and text
@@ -476,11 +538,16 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
 
 
+_IN_TABLES = {"notify_command": "notify"}  # a file cannot have `notify` as a value and as a table
+
+
 def _flat(read: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """Tables are groups of settings: `[save] branch` is `save_branch`."""
     for name, value in read.items():
         if isinstance(value, dict):
-            yield from ((f"{name}_{inner}", held) for inner, held in value.items())
+            yield from (
+                (_IN_TABLES.get(f"{name}_{inner}", f"{name}_{inner}"), held) for inner, held in value.items()
+            )
         else:
             yield name, value
 

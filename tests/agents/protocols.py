@@ -308,7 +308,8 @@ class Responses:
             if kind in self.CALLS:
                 told = item.get("arguments", item.get("input", item.get("action")))
                 told = told if isinstance(told, str) else json.dumps(told)
-                seen = SeenCall(str(item.get("call_id")), str(item.get("name")), told)
+                space = f"{item['namespace']}__" if item.get("namespace") else ""
+                seen = SeenCall(str(item.get("call_id")), f"{space}{item.get('name')}", told)
                 turns.append(Turn("assistant", calls=(seen,)))
             elif kind.endswith("_output"):
                 result = Result(str(item.get("call_id")), _text(item.get("output")))
@@ -319,6 +320,10 @@ class Responses:
             str(tool.get("name", tool.get("type"))): tool.get("parameters")
             for tool in _objects(body.get("tools"))
         }
+        # Codex has the tools of an MCP server in a namespace of their own, which a call of one names too.
+        for space in _objects(body.get("tools")):
+            for tool in _objects(space.get("tools")):
+                tools[f"{space.get('name')}__{tool.get('name')}"] = tool.get("parameters")
         return History(_merged(turns), tools, _text(body.get("instructions")))
 
     def _items(self, answer: ModelAnswer) -> list[dict[str, Any]]:
@@ -333,7 +338,11 @@ class Responses:
             }
             items.append({**message, "content": content})
         for call in answer.calls:
-            ids = {"id": f"fc_{call.id}", "call_id": f"call_{call.id}", "name": call.name}
+            space, _, name = (
+                call.name.rpartition("__") if call.name.startswith("mcp__") else ("", "", call.name)
+            )
+            ids = {"id": f"fc_{call.id}", "call_id": f"call_{call.id}", "name": name}
+            ids |= {"namespace": space} if space else {}
             if isinstance(call.input, str):
                 items.append({"type": "custom_tool_call", **ids, "input": call.input, "status": "completed"})
             else:

@@ -51,10 +51,10 @@ ALL: tuple[ev.AnyEvent, ...] = (
         stage="st", spent=USAGE, session=SessionMark("claude", "s1", "/t", 10, "dd"), save="abc123", finish=payload("8"),
         reserved=USAGE, window=Window(42.5, AT, "five_hour"),
     ),
-    ev.Decided(at=AT, beat=1, name="d", occurrence=2, value=payload(), usage=USAGE),
+    ev.Decided(at=AT, beat=1, name="d", occurrence=2, value=payload(), usage=USAGE, question="q1"),
     ev.EffectIntended(
         at=AT, beat=1, n=3, name="e", occurrence=2, key="k", own_key=True, args=payload("[]"), digest="dd",
-        policy="reissue", attempt=2, uptime_s=99,
+        policy="reissue", attempt=2, uptime_s=99, approved="a1",
     ),
     ev.EffectConfirmed(at=AT, beat=1, n=3, result=payload(), unencodable=True, save="abc"),
     ev.EffectFailed(at=AT, beat=1, n=3, error="403", final=True),
@@ -67,11 +67,16 @@ ALL: tuple[ev.AnyEvent, ...] = (
     ev.SpendReserved(at=AT, key="k", usage=USAGE),
     ev.SpendSettled(at=AT, key="k", usage=USAGE, source="gateway"),
     ev.Warned(at=AT, level="75", text="careful"),
-    ev.Parked(at=AT, until=AT, cause="auth", evidence="login", account="a"),
+    ev.Parked(at=AT, until=AT, cause="auth", evidence="login", account="a", waits=("a1",)),
     ev.Woken(at=AT, by="timer"),
     ev.StageSet(at=AT, stage="half", names={"ISSUE_NUMBER": "7"}),
     ev.Remembered(at=AT, ref=MemoryRef("m", "https://x", "")),
     ev.Requested(at=AT, id=7, by="ada", what="pause", args=payload('{"why":1}')),
+    ev.QuestionAsked(
+        at=AT, id="a1", kind="approval", text="git push", choices=("v1",), subject=payload("[]"), digest="dd",
+        kind_of_call="push", target="github.com/o/r", beat=1, n=3, deadline=AT,
+    ),
+    ev.QuestionAnswered(at=AT, id="a1", answer="rejected", text="not on a Friday", by="ada"),
     ev.Finished(at=AT, result=payload("7"), checks=(Check("make", 0, "ok"),)),
 )  # fmt: skip
 
@@ -127,6 +132,11 @@ EVENT = st.one_of(
     st.builds(ev.Woken, at=st.just(AT), by=LONG),
     st.builds(ev.StageSet, at=st.just(AT), stage=LONG, names=st.dictionaries(NAME, LONG, max_size=3)),
     st.builds(ev.Requested, at=st.just(AT), id=SMALL, by=LONG, what=st.sampled_from(["pause", "cancel", "handoff", "dance"])),
+    st.builds(
+        ev.QuestionAsked, at=st.just(AT), id=NAME, kind=st.sampled_from(["approval", "question"]), text=LONG, digest=NAME,
+        choices=st.lists(NAME, max_size=20).map(tuple), subject=PAYLOAD, kind_of_call=NAME, target=LONG, beat=BEAT, n=SMALL,
+    ),
+    st.builds(ev.QuestionAnswered, at=st.just(AT), id=NAME, answer=st.sampled_from(["approved", "answered"]), text=LONG, by=LONG),
     st.builds(ev.Finished, at=st.just(AT), result=PAYLOAD),
 )  # fmt: skip
 

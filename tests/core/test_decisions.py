@@ -133,26 +133,26 @@ NO = None  # refused
 
 # Rows: the status; columns in the order of COMMANDS. Written after DESIGN §1, §3, §7, not after the table.
 #              start      pause     resume         cancel       handoff       take_back
-#              settle     fork      export         amend        kill
+#              settle     fork      export         amend        kill     answer
 MEANT: dict[Status, tuple[Status | None, ...]] = {
     "running":     (NO,        "paused", NO,            "cancelled", "handed_off", NO,
-                    "running", "running", NO,           "running", "interrupted"),
+                    "running", "running", NO,           "running", "interrupted", "running"),
     "paused":      (NO,        "paused", "interrupted", "cancelled", "handed_off", NO,
-                    "paused",  "paused", "handed_off",  "paused", NO),
+                    "paused",  "paused", "handed_off",  "paused", NO, "paused"),
     "interrupted": ("running", "paused", "interrupted", "cancelled", "handed_off", NO,
-                    "interrupted", "interrupted", "handed_off", "interrupted", "interrupted"),
+                    "interrupted", "interrupted", "handed_off", "interrupted", "interrupted", "interrupted"),
     "in_doubt":    ("running", "paused", "in_doubt",    "cancelled", "handed_off", NO,
-                    "interrupted", "in_doubt", "handed_off", "in_doubt", "in_doubt"),
+                    "interrupted", "in_doubt", "handed_off", "in_doubt", "in_doubt", "in_doubt"),
     "parked":      ("running", "paused", "interrupted", "cancelled", "handed_off", NO,
-                    "parked",  "parked", "handed_off",  "parked", NO),
+                    "parked",  "parked", "handed_off",  "parked", NO, "parked"),
     "done":        ("done",    NO,       NO,            NO,          NO,           NO,
-                    NO,        "done",   "handed_off",  NO, NO),
+                    NO,        "done",   "handed_off",  NO, NO, NO),
     "failed":      (NO,        NO,       "interrupted", "cancelled", "handed_off", NO,
-                    "failed",  "failed", "handed_off",  "failed", NO),
+                    "failed",  "failed", "handed_off",  "failed", NO, "failed"),
     "cancelled":   (NO,        NO,       NO,            "cancelled", NO,           NO,
-                    "cancelled", "cancelled", "handed_off", NO, NO),
+                    "cancelled", "cancelled", "handed_off", NO, NO, NO),
     "handed_off":  (NO,        NO,       NO,            NO,          "handed_off", "interrupted",
-                    NO,        NO,       "handed_off",  NO, NO),
+                    NO,        NO,       "handed_off",  NO, NO, NO),
 }  # fmt: skip
 CELLS = [(status, command) for status in statuses.STATUSES for command in statuses.COMMANDS]
 
@@ -210,6 +210,8 @@ def events_of(command: statuses.Command, state: RunState) -> list[ev.AnyEvent]:
             return []
         case "settle":
             return [asked, ev.EffectSettled(at=AT, beat=1, n=1, finding="happened", by="ada")]
+        case "answer":
+            return [asked, ev.QuestionAnswered(at=AT, id="a1", answer="approved", by="ada")]
         case "amend":
             return [asked, ev.ContractAmended(at=AT, contract=Contract("h"), by="ada")]
         case "pause" | "cancel" | "handoff" if state.status == "running":

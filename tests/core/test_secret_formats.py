@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from outlast.core import secrets
-from outlast.core.secret_formats import FORMATS, SERVICES
+from outlast.core.secrets.formats import FORMATS, SERVICES
 
 MEGABYTE = 1 << 20
 

@@ -7,6 +7,7 @@ says where everything is, and which signal it sends to itself at which crash poi
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -21,7 +22,12 @@ import msgspec
 import outlast
 from outlast import faults
 from outlast.chaos.witness.client import Client, Refused
+from outlast.core import questions
+from outlast.operations import requests
 from outlast.runs.beat import beat_engine
+from outlast.runs.engine.questions import AnswerArgs
+from outlast.store import open_store
+from outlast.store.protocol import RunFilter
 
 LEFT = 10  # exit code of an agent that left its run early, on purpose
 BIG = 6_000  # characters; more than fits into an event, so a blob
@@ -142,6 +148,8 @@ class Agent:
 
     def work(self) -> int:
         spec = self.spec
+        if spec.script == "answer":
+            return self.answer()
         plan, bodies = SCRIPTS[spec.script]
         checks = [spec.check] if spec.script == "full" else None
         os.chdir(spec.folder)
@@ -156,6 +164,23 @@ class Agent:
                 if beat.step == spec.hold:
                     signal.sigwait({signal.SIGTERM})
                 bodies[beat.step](self, beat)
+        return 0
+
+    def answer(self) -> int:
+        """A person's part: answer all that is open, and reject what would wipe."""
+        with contextlib.closing(open_store(self.spec.store)) as store:
+            for summary in store.list(RunFilter(task=self.spec.task)):
+                for each in questions.open_among(summary.state.questions):
+                    self.notes.add("person", each.text.split("(")[0].split()[0])
+                    word: Any = (
+                        "answered"
+                        if each.kind == "question"
+                        else "rejected"
+                        if each.text.startswith("wipe")
+                        else "approved"
+                    )
+                    text = {"answered": "v2", "rejected": "too dangerous"}.get(word, "")
+                    requests.answer(store, summary.run, AnswerArgs(each.id, word, text))
         return 0
 
     def plan(self, steps: Any) -> Any:
@@ -245,6 +270,24 @@ def plain(agent: Agent, beat: outlast.Beat) -> None:
     agent.done(beat, agent.act(beat, "plain", "keyed", text=agent.decide(beat, "word")))
 
 
+def pick(agent: Agent, beat: outlast.Beat) -> None:
+    answer = beat.ask("which API?", choices=["v1", "v2"])
+    agent.notes.add("answer", answer)
+    agent.done(beat, {"api": answer})
+
+
+def person(agent: Agent, beat: outlast.Beat) -> None:
+    """Each kind of act, performed only when a person has approved it; the last one is not."""
+    agent.act(beat, "deploy", "keyed", approve=True)
+    agent.act(beat, "wire", "probed", approve=True)
+    agent.act(beat, "send", "blind", approve=True)
+    try:
+        agent.act(beat, "wipe", "keyed", approve=True)
+    except outlast.NotApproved as error:
+        agent.notes.add("rejected", error.reason)
+    agent.done(beat)
+
+
 Body = Callable[[Agent, outlast.Beat], None]
 SCRIPTS: dict[str, tuple[Any, dict[str, Body]]] = {
     "full": (
@@ -267,6 +310,7 @@ SCRIPTS: dict[str, tuple[Any, dict[str, Body]]] = {
     "same": (["one", "two"], dict.fromkeys(("one", "two"), same)),
     "late": (["late", "after"], {"late": late, "after": extra}),
     "reworded": (["reworded"], {"reworded": reworded}),
+    "person": (["pick", "person"], {"pick": pick, "person": person}),
     "finish": (["one", "last", "never"], {"one": plain, "last": last}),
 }
 

@@ -72,6 +72,15 @@ class Situation:
     was_signalled: bool = False
 
 
+def asks(name: str, kind: ev.QuestionKind, within: timedelta | None = None) -> tuple[ev.AnyEvent, ...]:
+    until = None if within is None else AT + within
+    return (
+        ev.QuestionAsked(at=AT, id=name, kind=kind, deadline=until),
+        ended("person"),
+        ev.Parked(at=AT, until=until, cause="person", waits=(name,)),
+    )
+
+
 SPENT = Allowance(tokens=1_000)
 ALL = (
     Situation("at work", (started(),), "running", f"outlast output {RUN} -f", lives=True),
@@ -112,6 +121,10 @@ ALL = (
     Situation("stalled", (started(), *intended("tell"), ended("stall", status="in_doubt")), "stalled", RESUME),
     Situation("never started", (started(), ended("crash"), wish("import")), "not_started", RESUME),
     Situation("never started", (started(), ended("quota"), parked("quota", -timedelta(hours=1)), wish("import")), "not_started", RESUME),
+    Situation("a person is asked", (started(), *asks("a1", "approval")), "waiting", f"outlast approve {RUN} a1"),
+    Situation("a person is asked", (started(own=True), *asks("q1", "question")), "waiting", f"outlast answer {RUN} --id q1"),
+    Situation("may start again", (started(), *asks("a1", "approval"), ev.QuestionAnswered(at=AT, id="a1", answer="approved")), "ready", RESUME),
+    Situation("may start again", (started(), *asks("a1", "approval", -timedelta(hours=1))), "ready", RESUME),
     Situation("failed", (started(), ended("checks", status="failed")), "failed", RESUME),
     Situation("failed", (started(), ended("quota", status="failed")), "failed", RESUME),
     Situation("quarantined", (started(), ended("quarantine", status="failed")), "quarantined", RESUME),

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from outlast.errors import LeaseLost, RunHeld, StoreError, StoreUnreachable
@@ -25,6 +27,9 @@ from tests.support.postgres import PostgresServer
 
 QUICK = "store.reconnect_poll_s=0.01,store.quiet_s=0.3,store.watch_look_s=0.2,store.silence_ms=500,store.silence_look_s=0.05"
 TTL_S = 6.0
+WAITS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+)
 OnHost = Callable[..., PostgresStore]
 
 
@@ -193,10 +198,10 @@ def test_a_run_whose_holder_lives_elsewhere_is_held_and_one_whose_holder_hangs_i
     holder, taker = on_host("a"), on_host("b")
     run = holder.create(opened())
     lease = holder.claim(run, ttl_s=TTL_S)
-    with pytest.raises(RunHeld):
-        taker.claim(run, ttl_s=TTL_S)
-    still(holder)
     began_s = locks.boottime_s()
+    with pytest.raises(RunHeld):
+        taker.claim(run, ttl_s=TTL_S)  # it has seen the counter move, and watches it from then on
+    still(holder)
     new = taker.claim(run, ttl_s=TTL_S)
     assert locks.boottime_s() - began_s > TTL_S, "its counter stood still for its whole lease by our clock"
     assert new.epoch == lease.epoch + 1
@@ -303,8 +308,7 @@ def test_a_lease_counts_from_when_its_renewal_was_sent(on_host: OnHost) -> None:
         connection.execute("BEGIN")
         connection.execute("SELECT 1 FROM sessions FOR UPDATE")
         renewing = pool.submit(leases_of(holder)._renew)
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        processes.wait_for(lambda: holder._db.ask(waits)[0][0] == 1)
+        processes.wait_for(lambda: holder._db.ask(WAITS)[0][0] == 1)
         freed_s = locks.boottime_s()
         connection.execute("COMMIT")
         renewing.result(WAIT_S)
@@ -322,6 +326,96 @@ def test_an_act_long_after_its_intent_asks_first_whether_the_run_is_still_its(on
     lease.vouched_s -= holder._timing.act_within_s
     with pytest.raises(LeaseLost), lease.guard():
         pytest.fail("somebody else may have settled it")
+
+
+def test_an_act_begins_soon_after_the_lease_was_asked_for_however_late_the_answer_comes(
+    on_host: OnHost,
+) -> None:
+    """Else it begins after a taker's quiet time."""
+    timing = QUICK.replace("silence_ms=500", "silence_ms=20000") + ",store.act_within_s=0.5"
+    holder = on_host("a", timing=timing)
+    run = holder.create(opened())
+    lease = holder.claim(run, ttl_s=60.0)
+    assert isinstance(lease, PostgresLease)
+    lease.vouched_s = 0.0
+
+    def act() -> float:
+        with lease.guard():
+            return locks.boottime_s() - lease.vouched_s
+
+    with holder._db.connection() as connection, ThreadPoolExecutor(1) as pool:
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM sessions FOR UPDATE")
+        acting = pool.submit(act)
+        processes.wait_for(lambda: holder._db.ask(WAITS)[0][0] == 1)
+        threading.Event().wait(0.6)
+        connection.execute("COMMIT")
+        assert acting.result(WAIT_S) <= 0.5
+
+
+def test_a_heart_goes_on_when_the_server_refuses_a_renewal(on_host: OnHost, postgres_url: str) -> None:
+    """Somebody keeps a lock, or the server's disk is full: a healthy holder must not fall silent for good."""
+    holder = on_host("a", timing=f"{QUICK},store.busy_ms=100,store.retry_s=0.1")
+    run = holder.create(opened())
+    lease = holder.claim(run, ttl_s=TTL_S)
+    assert isinstance(lease, PostgresLease)
+    leases = leases_of(holder)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("SELECT 1 FROM outlast.sessions FOR UPDATE")
+        with pytest.raises(StoreError):
+            leases.renew([lease])
+        waited_s = locks.boottime_s()
+        processes.wait_for(
+            lambda: locks.boottime_s() - waited_s > TTL_S / 6 + 0.5, what="a beat that is refused"
+        )
+    processes.wait_for(lambda: lease.vouched_s > waited_s + TTL_S / 6 + 0.5, 20.0, "the heart to beat")
+
+
+def test_a_claim_that_fails_in_its_quiet_time_holds_nothing(on_host: OnHost) -> None:
+    """Its session lives on, so others would never see that nobody works on the run."""
+    holder, taker, later = on_host("a"), on_host("b"), on_host("c")
+    run = holder.create(opened())
+    holder.claim(run, ttl_s=TTL_S)
+    leases = leases_of(taker)
+
+    def fail(lease: PostgresLease) -> None:
+        raise StoreUnreachable("no answer")
+
+    leases._wait_for_quiet = fail  # type: ignore[method-assign]
+    with pytest.raises(StoreUnreachable):
+        taken(taker, run, is_proof=False)
+    assert leases._held == {}
+    began_s = locks.boottime_s()
+    assert later.claim(run, ttl_s=TTL_S).epoch == 3
+    assert locks.boottime_s() - began_s < TTL_S / 2
+
+
+def test_a_stopped_holder_on_the_same_host_is_overtaken_by_one_start(
+    on_host: OnHost, postgres_url: str, tmp_path: Path
+) -> None:
+    """A command that looked once would begin to watch it anew each time it is typed."""
+    store = on_host("a")
+    script = (
+        "import sys; from outlast.store import open_store; from tests.store.journal_batches import opened\n"
+        f"store = open_store(sys.argv[1]); run = store.create(opened()); store.claim(run, ttl_s={TTL_S})\n"
+        "print(run, flush=True); sys.stdin.readline()"
+    )
+    environment = processes.clean_environment({"XDG_STATE_HOME": str(tmp_path / "a")})
+    with subprocess.Popen(
+        processes.python_command(script, postgres_url), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        run = process.stdout.readline().decode().strip()
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(RunHeld):
+            store.claim(run, ttl_s=TTL_S)
+        over = "SELECT clock_timestamp() - renewed_at > interval '6 s' FROM sessions"
+        processes.wait_for(
+            lambda: any(is_over for (is_over,) in store._db.ask(over)), what="its lease to be over"
+        )
+        leases_of(store)._watch.forget(store._db.row(run)[0])
+        assert store.claim(run, ttl_s=TTL_S).epoch == 2
+        processes.kill(process)
 
 
 # -- releases -----------------------------------------------------------------------------------------------------
@@ -432,6 +526,45 @@ def test_a_silent_server_is_given_up_and_asked_again_until_it_answers(
             proxy.silence(False)
         writing.result(WAIT_S)
     assert stages(store, run) == ["0"]
+
+
+def test_an_append_that_the_server_chose_to_fail_for_a_deadlock_is_sent_again(on_host: OnHost) -> None:
+    store = on_host("a", timing=QUICK.replace("silence_ms=500", "silence_ms=20000"))
+    run = store.create(opened())
+    lease = store.claim(run, ttl_s=60.0)
+    row, _ = store._db.row(run)
+    with store._db.connection() as connection, ThreadPoolExecutor(1) as pool:
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO events(n, run, seq, data) VALUES (1, %s, 2, '')", (row,))
+        writing = pool.submit(store.append, batch(lease, run, 1, stage("mine")))
+        processes.wait_for(lambda: store._db.ask(WAITS)[0][0] == 1)
+        connection.execute(
+            "SELECT 1 FROM leases FOR UPDATE"
+        )  # the append has waited longer, so it is the one
+        connection.execute("ROLLBACK")
+        writing.result(WAIT_S)
+    assert stages(store, run) == ["mine"]
+
+
+def test_a_document_is_held_although_the_connection_is_cut_on_the_way(
+    on_host: OnHost, proxy: CutProxy, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    store = on_host("a", url=postgres_url.replace(str(postgres_server.folder), str(proxy.folder)))
+    for way in ("lost", "late", "unanswered"):
+        proxy.cut_next(way)
+        assert store.shelf.change("walls", "account", lambda _, way=way: way.encode()) == way.encode()  # type: ignore[misc]
+    assert len(proxy.cuts) == 3
+
+
+def test_a_database_that_prefers_another_isolation_changes_nothing(
+    on_host: OnHost, postgres_url: str
+) -> None:
+    """Its lock would show what was there before the wait."""
+    first = on_host("a")
+    with first._db.connection() as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'serializable'")
+    assert on_host("b")._db.ask("SHOW transaction_isolation") == [("read committed",)]
 
 
 @pytest.mark.parametrize("way", ["lost", "late", "unanswered"])

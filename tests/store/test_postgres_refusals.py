@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from outlast.errors import StoreGone, StoreRefused, StoreRewound, StoreUnreachable
@@ -98,6 +99,52 @@ def test_a_role_that_may_not_is_told_so_and_one_that_may_read_looks(
     answer = outlast(state, "store", "init", postgres_server.url(postgres_server.empty(), "stranger"))
     assert (answer.code, "may not create a schema" in answer.complaint) == (2, True)
     store.close()
+
+
+def test_each_role_may_do_what_it_is_for_and_no_more(
+    postgres_server: PostgresServer, state: Isolated
+) -> None:
+    name = postgres_server.empty()
+    url = postgres_server.url(name)
+    printed = outlast(state, "store", "init", url, "--print-roles")
+    assert (printed.code, printed.out.count("CREATE ROLE")) == (0, 3), printed
+    for _ in range(2):
+        made = outlast(state, "store", "init", url, "--roles")
+        assert (made.code, "outlast_host: works on runs" in made.out) == (0, True), made
+    with postgres_server.connect(name) as connection:
+        connection.execute(
+            "CREATE ROLE worker LOGIN IN ROLE outlast_host; CREATE ROLE guest LOGIN IN ROLE outlast_reader;"
+            "CREATE ROLE ada LOGIN IN ROLE outlast_person; CREATE ROLE plain LOGIN; GRANT CREATE ON DATABASE "
+            f'"{name}" TO plain'
+        )
+    worker, guest, ada = (postgres_server.url(name, user) for user in ("worker", "guest", "ada"))
+    begun = outlast(state, "run", "--task", "t", "--", "sh", "-c", "exit 3", OUTLAST_STORE=worker)
+    assert begun.code == 3, begun
+    for looking in (worker, guest, ada):
+        for words in (("ls",), ("show", "t"), ("log", "t"), ("budget",)):
+            looked = outlast(state, *words, OUTLAST_STORE=looking)
+            assert looked.code == 0, looked
+    store, asker = open_store(worker), open_store(ada)
+    run = store.create(opened("live"))
+    lease = store.claim(run)
+    assert asker.inbox.put(run, by="ada", what="pause") == 1
+    assert [request.what for request in store.inbox.pending(run)] == ["pause"]
+    store.append(batch(lease, run, 1, stage("x"), takes=(1,)))
+    assert store.inbox.pending(run) == []
+    for other in (asker, open_store(guest)):
+        with pytest.raises(StoreRefused, match="may not do this"):
+            other.create(opened("new"))
+        with pytest.raises(StoreRefused, match="may not do this"):
+            other.claim(run)
+        other.close()
+    with pytest.raises(StoreRefused, match="may not do this"):
+        open_store(guest).inbox.put(run, by="guest", what="pause")
+    with postgres_server.connect(name) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("SET ROLE worker")
+        connection.execute("UPDATE outlast.meta SET base = 0")
+    store.close()
+    refused = outlast(state, "store", "init", postgres_server.url(name, "plain"), "--roles")
+    assert refused.code == 2, refused
 
 
 def test_a_foreign_schema_another_encoding_and_a_newer_store_are_refused(

@@ -121,6 +121,12 @@ def test_a_call_that_changes_no_file_has_three_flushes_and_starts_no_git(tmp_pat
     assert each(tmp_path, "echo {}") == (QUIET, {})
 
 
+def test_a_payload_that_is_too_long_for_the_journal_has_two_flushes_more(tmp_path: Path) -> None:
+    flushes, gits = each(tmp_path, f": {'x' * 5_000} {{}}")
+    flushes.pop("folder of a new folder", None)  # once for each of the 256
+    assert (flushes, gits) == (QUIET | {"payload": 1, "its folder": 1}, {})
+
+
 def test_a_call_that_commits_costs_no_flush_more_and_the_agents_git_flushes_what_it_does_without_us(
     tmp_path: Path,
 ) -> None:

@@ -206,6 +206,61 @@ def test_a_crowd_of_connections_is_not_served_without_end(tmp_path: Path) -> Non
         raise AttemptDies
 
 
+def sent_as(hooks: HttpHooks, *bodies: bytes) -> bytes:
+    head = f"POST {http_hooks.TARGET} HTTP/1.1\r\n{http_hooks.SECRET}: {hooks.secret}\r\nContent-Length: "
+    return b"".join(head.encode() + f"{len(each)}\r\n\r\n".encode() + each for each in bodies)
+
+
+def test_requests_sent_at_once_are_answered_one_after_the_other(tmp_path: Path) -> None:
+    with minded(tmp_path) as there, served(there) as hooks:
+        kept = connected(hooks)
+        kept.connect()
+        kept.sock.sendall(
+            sent_as(hooks, before("claude", POST), b"nonsense", before("claude", LOCAL, "call_2"))
+        )
+        answers = b""
+        while answers.count(b"HTTP/1.1 ") < 3 or not answers.endswith(b"}"):
+            chunk = kept.sock.recv(1 << 16)
+            assert chunk, answers
+            answers += chunk
+        assert [b'"deny"' in each for each in answers.split(b"HTTP/1.1 ")[1:]] == [False, True, False]
+        assert there.intended()[0] == (SIGNATURE, "tell")
+        kept.close()
+        raise AttemptDies
+
+
+def test_who_stops_sending_before_the_answer_has_given_up_and_gets_no_record(tmp_path: Path) -> None:
+    """Nobody can tell it from one that was killed: its call is not let through."""
+    with minded(tmp_path) as there, served(there) as hooks:
+        asking = connected(hooks)
+        asking.connect()
+        with there.beats.lock:
+            asking.sock.sendall(sent_as(hooks, before("claude", POST)))
+            asking.sock.shutdown(socket.SHUT_WR)
+            wait_for(lambda: bool(hooks._open), what="the request")
+        wait_for(lambda: not hooks._open, what="its end")
+        assert there.run.state.effects_open == ()
+        assert list(there.run.journal.events("effect_failed"))
+        asking.close()
+        raise AttemptDies
+
+
+def test_a_hook_for_which_there_is_no_thread_is_sent_away_and_takes_nobodys_room(tmp_path: Path) -> None:
+    with minded(tmp_path) as there, served(there) as hooks:
+        before_bytes = threading.stack_size(1 << 46)  # no thread of that size can be started
+        try:
+            for _ in range(http_hooks.CONNECTIONS_MAX + 1):
+                asking = connected(hooks)
+                asking.timeout = 20
+                asking.connect()
+                assert asking.sock.recv(1) == b""
+                asking.close()
+        finally:
+            threading.stack_size(before_bytes)
+        assert gives_leave(*posted(hooks, before("claude", POST)))
+        raise AttemptDies
+
+
 ASKS = """
 import os, socket, sys
 os.setuid(int(sys.argv[2]))
@@ -412,6 +467,27 @@ def test_what_stays_inside_waits_for_nothing_and_is_on_record_with_its_outcome(t
         raise AttemptDies
 
 
+def test_the_next_call_on_a_kept_connection_waits_for_nothing_either(tmp_path: Path) -> None:
+    with minded(tmp_path) as there, served(there) as hooks:
+        deferring(there)
+        kept = connected(hooks)
+        kept.timeout = 20
+        with there.beats.lock:  # the supervisor is busy
+            for call in ("call_1", "call_2", "call_3"):
+                kept.request(
+                    "POST",
+                    http_hooks.TARGET,
+                    before("claude", LOCAL, call),
+                    {http_hooks.SECRET: hooks.secret},
+                )
+                answer = kept.getresponse()
+                assert gives_leave(answer.status, answer.read())
+        kept.close()
+        there.attempt.look()
+        assert [there.attempt.calls.knows(call) for call in ("call_1", "call_2", "call_3")] == [True] * 3
+        raise AttemptDies
+
+
 def test_a_call_that_its_agent_denied_meanwhile_is_not_under_way(tmp_path: Path) -> None:
     """As when we were stopped for longer than its agent waits: its transcript has told of the denial already."""
     with minded(tmp_path) as there, served(there) as hooks:
@@ -435,6 +511,23 @@ def test_a_call_that_its_agent_denied_meanwhile_is_not_under_way(tmp_path: Path)
         assert there.intended() == [("Bash", "give_up")]
         assert not there.attempt.calls.is_busy
         assert there.attempt.failure is None
+        raise AttemptDies
+
+
+def test_settings_that_keep_its_hooks_from_us_are_named_once(tmp_path: Path) -> None:
+    """As of an organisation whose settings came after its start: each of its calls is denied."""
+    with minded(tmp_path) as there, served(there) as hooks:
+        deferring(there)
+        denial = (
+            f'PreToolUse:Bash hook error: [{hooks.url}]: failed; blocking because onFailure is "block"\n'
+            f"HTTP hook blocked: {hooks.url} does not match any pattern in allowedHttpHookUrls"
+        )
+        for call in ("call_1", "call_2"):
+            there.take(ToolStart(call, "Bash", msgspec.Raw(b"{}")))
+            there.take(ToolEnd(call, False, denial))
+        assert there.run.state.effects_open == ()
+        assert len(list(there.run.journal.events("effect_failed"))) == 2
+        assert sum("allowedHttpHookUrls" in each for each in there.said) == 1
         raise AttemptDies
 
 

@@ -111,3 +111,48 @@ def test_the_command_sees_nothing_that_would_make_it_part_of_the_run(host: Host)
     assert host.start("t", "true").wait(TIMEOUT_S) == 0
     wait_for(lambda: (host.folder / "env").exists() or None, what="the command")
     assert "OUTLAST_" not in (host.folder / "env").read_text()
+
+
+ASKS = """
+one=$(outlast ask 'Which API?' --choice v1 --choice v2) || exit $?
+outlast effect deploy --approve -- sh -c 'echo SECRET-ARGUMENT >> ../deployed' || exit $?
+"""
+
+
+def test_each_question_is_told_once_with_its_command_and_without_the_arguments_of_the_call(
+    host: Host,
+) -> None:
+    place = keep(host)
+    (host.folder / "asks.sh").write_text(ASKS)
+    assert host.start("t", "bash", "../asks.sh").wait(TIMEOUT_S) == 3
+    (first,) = notices(place, 1)
+    assert (first["line"], first["command"]) == ("t asks: Which API? [v1, v2]", "outlast answer t --id q1")
+    assert [act["act"] for act in first["acts"]] == ["answer"]
+    assert host.start("t", "bash", "../asks.sh").wait(TIMEOUT_S) == 3
+    assert len(notices(place, 1)) == 1, "it waits for the same"
+
+    assert host("answer", "t", "v2", "--no-start", cwd=host.folder / "t").code == 0
+    assert host.start("t", "bash", "../asks.sh").wait(TIMEOUT_S) == 3
+    second = max(notices(place, 2), key=lambda each: each["at"])
+    assert (second["line"], second["command"]) == (
+        "t waits for your approval of deploy",
+        "outlast approve t a2",
+    )
+    assert [act["act"] for act in second["acts"]] == ["approve", "reject"]
+    assert "SECRET-ARGUMENT" not in json.dumps(second)
+
+
+def test_a_notice_of_a_run_inside_of_a_run_has_no_token(host: Host) -> None:
+    """Its settings may be the agent's own: what it gets so could approve what a person is asked."""
+    place = keep(host)
+    path = host.isolated.config_home / "outlast/config.toml"
+    path.write_text(f'ui_url = "https://runs.example.com"\n{path.read_text()}')
+    (host.folder / "asks.sh").write_text("outlast ask 'Which API?' || exit $?\n")
+    until = f"until ls {place}/*.told >/dev/null 2>&1; do sleep 0.05; done"
+    inner = f"outlast run --task inner -- bash ../asks.sh; {until}"
+    assert host.start("outer", "bash", "-c", inner).wait(TIMEOUT_S) == 0
+    told = {each["task"]: each for each in notices(place, 2)}
+    assert told["inner"]["link"] == f"https://runs.example.com/runs/{told['inner']['run']}"
+    assert host.start("alone", "bash", "../asks.sh").wait(TIMEOUT_S) == 3
+    told = {each["task"]: each for each in notices(place, 3)}
+    assert told["alone"]["link"].startswith("https://runs.example.com/press/")

@@ -17,9 +17,11 @@ from tests.support.environment import TIMEOUT_S, Isolated
 CLASSES = {
     "no": {
         "store", "lease_s", "gc_older_than", "save_disk_budget_bytes", "worktree_setup", "loopback", "notify", "wake_apart_s",
-        "gateway",
+        "gateway", "notify_desktop", "notify_webhook", "notify_webhook_secret", "notify_ntfy", "notify_ntfy_token", "notify_slack",
+        "notify_quiet", "notify_urgent", "ui_url", "quiet", "json_lines",
     },
-    "stricter": {"key_ttl_s", "save_where", "run_guard"},
+    "stricter": {"key_ttl_s", "save_where", "run_guard", "approve_within"},
+    "adds": {"approve_classes", "approve_targets"},
     "sets it": {
         "check_timeout_s", "context_tokens_max", "save_branch", "save_big_file_bytes", "save_folder_files", "save_folder_bytes", "save_not_secret",
         "save_deadline_s", "worktree_copy", "warn_at", "idle_s", "restart_wait_s",
@@ -27,10 +29,13 @@ CLASSES = {
 }  # fmt: skip
 DOCUMENTED = {
     "no": "no", "sets it": "sets it", "may lower it": "stricter", "may say `shadow`": "stricter", "may switch it on": "stricter",
+    "may add to it": "adds",
 }  # fmt: skip
 
 
 def _class(key: settings.Key) -> str:
+    if key.repository.adds:
+        return "adds"
     return "no" if key.repository.why_not else "stricter" if key.repository.stricter else "sets it"
 
 
@@ -65,6 +70,18 @@ def test_what_concerns_more_than_the_repository_is_refused_in_its_file(
         ("", "save_where = 'shadow'", "shadow"),
         ("save_where = 'shadow'", "save_where = 'repository'", "shadow"),
         ("", "[run]\nguard = true", True),
+        ("", "[approve]\nclasses = ['deploy']", "deploy"),
+        ("[approve]\nclasses = ['push']", "[approve]\nclasses = []", "push"),
+        (
+            "[approve]\nclasses = 'push, deploy'",
+            "[approve]\nclasses = ['deploy', 'publish']",
+            "push,deploy,publish",
+        ),
+        ("[approve]\ntargets = ['*prod*']", "[approve]\ntargets = 'x/*'", "*prod*,x/*"),
+        ("[approve]\nwithin = '8h'", "[approve]\nwithin = '2d'", "8h"),
+        ("[approve]\nwithin = '8h'", "[approve]\nwithin = '1h'", "1h"),
+        ("[approve]\nwithin = '8h'", "[approve]\nwithin = '0s'", "8h"),
+        ("[approve]\nwithin = '0s'", "[approve]\nwithin = '1h'", "1h"),
         ("[run]\nguard = true", "[run]\nguard = false", True),
     ],
 )

@@ -7,8 +7,10 @@ import contextlib
 import dataclasses
 import json
 import os
+import pwd
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +117,13 @@ class Below:
 
 
 @contextlib.contextmanager
-def below(folder: Path, agent: str = "claude", timing: Timing | None = None, **more: str) -> Iterator[Below]:
+def below(
+    folder: Path,
+    agent: str = "claude",
+    timing: Timing | None = None,
+    approve: tuple[str, ...] = (),
+    **more: str,
+) -> Iterator[Below]:
     """One attempt of the same run each time."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
@@ -124,7 +132,7 @@ def below(folder: Path, agent: str = "claude", timing: Timing | None = None, **m
         if not path.exists():
             path.write_text(STAND_IN.format(name=name, programs=programs))
             path.chmod(0o755)
-    with minded(folder, agent, timing=timing) as there:
+    with minded(folder, agent, timing=timing, approve=approve) as there:
         variables = {
             environment.SOCKET: str(there.server.path), environment.ATTEMPT: MARK, "HOME": str(there.home),
             "PATH": f"{programs}:/usr/bin:/bin", **more,
@@ -364,6 +372,21 @@ def test_a_shim_tells_the_variables_that_name_the_target(tmp_path: Path) -> None
         assert told.outward[0].probe["params"]["git_dir"] == "../b/.git"
         assert b"s3cret" not in json.dumps(told.outward[0].probe).encode()
         raise AttemptDies
+
+
+@pytest.mark.parametrize(("program", "is_there"), [("curl", True), ("git", False)])
+def test_without_a_variable_that_names_a_home_the_systems_one_counts_for_all_but_git(
+    program: str, is_there: bool
+) -> None:
+    given = "import json, shim, sys; print(json.dumps(shim._named({}, sys.argv[1])))"
+    words = [
+        sys.executable,
+        "-IS",
+        "-c",
+        f"import sys; sys.path.append({str(Path(shim.__file__).parent)!r}); {given}",
+    ]
+    done = subprocess.run([*words, program], env={}, capture_output=True, timeout=60, check=True)
+    assert json.loads(done.stdout) == ({"HOME": pwd.getpwuid(os.getuid()).pw_dir} if is_there else {})
 
 
 def test_a_shim_tells_whether_something_is_fed_to_the_program(tmp_path: Path) -> None:

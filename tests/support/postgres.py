@@ -53,7 +53,8 @@ def server_user() -> pwd.struct_passwd | None:
 class PostgresServer:
     """A server in a throw-away folder, reached by a socket in it that nobody else may open."""
 
-    def __init__(self, folder: Path, binaries: Path) -> None:
+    def __init__(self, folder: Path, binaries: Path, *, primary: "PostgresServer | None" = None) -> None:
+        """`primary`: be its standby."""
         self.folder = folder
         self._binaries = binaries
         self._user = server_user()
@@ -61,7 +62,24 @@ class PostgresServer:
         self._databases = 0
         if self._user is not None:
             shutil.chown(folder, self._user.pw_uid, self._user.pw_gid)
-        self._run("initdb", "-D", "data", "-U", OWNER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
+        if primary is None:
+            self._run(
+                "initdb", "-D", "data", "-U", OWNER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C"
+            )
+        else:
+            self._run(
+                "pg_basebackup",
+                "-D",
+                "data",
+                "-R",
+                "-c",
+                "fast",
+                "-N",
+                "-h",
+                str(primary.folder),
+                "-U",
+                OWNER,
+            )
 
     def _ids(self) -> dict[str, Any]:
         return (
@@ -129,6 +147,27 @@ class PostgresServer:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
 
+    def set(self, name: str, value: str) -> None:
+        """Change a setting of the running server."""
+        with self.connect("postgres") as connection:
+            connection.execute(
+                sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value))
+            )
+            connection.execute("SELECT pg_reload_conf()")
+
+        def is_set() -> bool:
+            with self.connect("postgres") as connection:
+                found = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
+            return found == (value,)
+
+        processes.wait_for(is_set, what=f"{name} to be {value!r}")
+
+    def promote(self) -> None:
+        """Make the standby a primary of its own."""
+        with self.connect("postgres") as connection:
+            found = connection.execute("SELECT pg_promote()").fetchone()
+        assert found == (True,), "it was promoted"
+
     def stop(self) -> None:
         """Stop it at once, as a crash would."""
         if self._process is not None and self._process.poll() is None:
@@ -188,8 +227,8 @@ def _die_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[PostgresServer]:
-    """A running server, removed at the end. Skips where there can be none."""
+def server(*, primary: PostgresServer | None = None) -> Iterator[PostgresServer]:
+    """A running server, or a standby of one, removed at the end. Skips where there can be none."""
     binaries = programs()
     if binaries is None:
         skip_or_fail("needs PostgreSQL (`apt-get install postgresql`, or pgserver from PyPI)")
@@ -199,7 +238,7 @@ def server() -> Iterator[PostgresServer]:
         tempfile.mkdtemp(prefix="o-pg-", dir="/tmp")
     )  # short: the name of a socket has 107 characters
     try:
-        made = PostgresServer(folder, binaries)
+        made = PostgresServer(folder, binaries, primary=primary)
         made.start()
         try:
             yield made

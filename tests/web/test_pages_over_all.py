@@ -21,7 +21,8 @@ from outlast.dashboard.documents import (
     Wish,
 )
 from outlast.web.charts import bars as charts_bars
-from outlast.web.pages import acts, charts, emergency, login, problem
+from outlast.web.pages import acts, charts, emergency, problem
+from outlast.web.pages.outside import login
 from tests.web.sample_documents import NOW, Read, ago, checked, row, view
 
 HOSTILE = f"<script>alert(1)</script>\u202eevil\x00\x1b[31m' \" {'w' * 5_000}"

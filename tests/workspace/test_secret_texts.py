@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from outlast.core.secret_formats import FORMATS, SERVICES
+from outlast.core.secrets.formats import FORMATS, SERVICES
 from outlast.workspace import secret_texts
 from outlast.workspace.secret_texts import KeySearch, key_in
 from tests.core.test_secret_formats import hexa, plain, samples

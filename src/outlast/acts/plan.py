@@ -15,7 +15,9 @@ from outlast.operations import requests
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control import standing
 
-ActName = Literal["pause", "resume", "cancel", "budget", "settle", "fork", "restore"]
+ActName = Literal[
+    "pause", "resume", "cancel", "budget", "settle", "fork", "restore", "approve", "reject", "answer"
+]
 
 # No supervisor stays with a run of such a status.
 RESTING: tuple[Status, ...] = ("paused", "parked", "failed")
@@ -115,6 +117,9 @@ def next_act(store: Store, run: str, *, typed: str = "") -> tuple[ActName | None
     command = go_on_command(root.state, datetime.now(UTC), find.children_in(store))
     if command.startswith("outlast settle"):
         return "settle", f"{settle_hint(command)}; `outlast effects {run}` shows what else is in doubt"
+    if command.startswith(("outlast approve", "outlast answer")):
+        act: ActName = "approve" if command.startswith("outlast approve") else "answer"
+        return act, f"`{command.replace(run, typed or run, 1)}` lets it go on"
     if root.state.supervised or status in RESTING or command != f"outlast resume {run}":
         return "resume", f"`{command.replace(run, typed or run, 1)}` lets it go on"
     return None, "start its program, and it goes on"

@@ -11,13 +11,14 @@ import msgspec
 from outlast.acts.budget import limit_now, limit_words, require_limit, rest_words
 from outlast.acts.plan import RESTING, WRITES, ActOutcome, about_child, called, effects, name, root_of, stands
 from outlast.acts.timing import Timing
-from outlast.core import verdict
+from outlast.core import questions as qs, verdict
 from outlast.core.secrets import mask
 from outlast.core.state import Status
 from outlast.core.text import short
 from outlast.core.values import Allowance
 from outlast.errors import RunRefused
 from outlast.inspect import find
+from outlast.inspect.questions import answer_command
 from outlast.inspect.standing import settle_command, settle_hint
 from outlast.operations import requests
 from outlast.runs.inbox import STOPS
@@ -225,6 +226,9 @@ def _leaving(store: Store, root: Summary, status: Status) -> Iterator[str]:
 
 
 def _hindrances(store: Store, root: Summary) -> Iterator[str]:
+    if left := qs.waited_for(root.state.questions, root.state.waits):
+        answers = " and ".join(f"`{answer_command(root.run, each)}`" for each in left)
+        yield f"It waits for a person, and asks again when it comes there: {answers} is what it needs."
     doubts = find.doubts(store, root.state)
     if doubts:
         yield f"{effects(len(doubts))} in doubt, as `outlast effects {root.run}` shows: each is probed where that is possible, and never repeated unasked."

@@ -17,9 +17,7 @@ class Caps:
     tells: bool = False  # whether its model reads the answer to a hook after a call
     # Whether all calls of a response ask before the first of them runs, and the transcript tells where a response ends.
     tells_steps: bool = False
-    # Whether its hooks may come by HTTP; then none runs before or after these tools, which touch only files.
-    http_hooks: bool = False
-    file_tools: frozenset[str] = frozenset()
+    http_hooks: bool = False  # whether its hooks may come by HTTP
     response_ids: bool = False  # whether its usage is keyed by its provider's own ids, as a gateway sees them
 
 

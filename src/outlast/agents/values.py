@@ -22,6 +22,13 @@ class HttpHook(msgspec.Struct, frozen=True):
     secret: str
 
 
+class McpServer(msgspec.Struct, frozen=True):
+    """How an MCP client starts our server: its command, and the variables by which that finds its run. None is secret."""
+
+    command: tuple[str, ...]
+    variables: Mapping[str, str]
+
+
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about a start: the command, its environment and folder, and the session to go on with."""
 
@@ -31,9 +38,13 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path  # the agent's own folder in the run's, for files that outlast writes for it
     hook: tuple[str, ...] = ()  # the command that a hook is to run; it reads the hook's input from stdin
     by_http: HttpHook | None = None  # the same by HTTP, for an agent that takes hooks so
+    mcp: McpServer | None = None  # our server, which the agent is given besides those that it has
     session: values.SessionMark | None = None  # the session to go on with
     prompt: str = ""  # what the agent is asked; empty for the user's own first words
     interactive: bool = False
+    status_line: str = (
+        ""  # shell words that print how far the run is, for an agent that shows a person such a line
+    )
     routes: Mapping[str, str] = {}  # by `Billing.gateway`: base URLs of providers, and what stands for each
 
 
@@ -64,6 +75,8 @@ class AgentCommand(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     session: str = ""
     by_http: bool = False  # its hooks come by HTTP, and it inherits the socket that listens for them
+    unhooked: frozenset[str] = frozenset()  # the tools before and after which none of them runs
+    defers: bool = False  # it can put a call aside, end, and ask about it again when it is resumed
 
 
 class Hook(msgspec.Struct, frozen=True):
@@ -75,10 +88,15 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A hook's answer to the agent: nothing, words that the model reads, or a denial with its reason."""
+    """A hook's answer to the agent: nothing, words that the model reads, or a denial with its reason.
+
+    `aside`: the call is neither made nor denied. Its agent ends, and asks about the same call again when it is resumed. Only
+    an agent that was started as one that defers (`AgentCommand.defers`) gets such an answer.
+    """
 
     allowed: bool = True
     reason: str = ""
+    aside: bool = False
 
 
 class Cut(msgspec.Struct, frozen=True):

@@ -11,14 +11,14 @@ COLUMNS = 80
 
 # Every command that people see, in the groups and the order of `outlast --help`.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "run": ("run", "shell-init", "step", "effect", "stage", "remember"),
+    "run": ("run", "shell-init", "step", "effect", "ask", "stage", "remember", "mcp"),
     "look": (
         "ls", "show", "top", "ui", "report", "log", "output", "effects", "budget", "context", "state",
     ),
-    "decide": ("resume", "pause", "kill", "cancel", "settle", "open"),
+    "decide": ("resume", "pause", "kill", "cancel", "settle", "approve", "reject", "answer", "open"),
     "files": ("apply", "undo", "saves", "save", "diff", "restore", "bisect", "watch"),
     "elsewhere": ("fork", "export", "import", "handoff"),
-    "care": ("doctor", "config", "store", "service", "clean", "rm", "gc", "completion", "demo", "chaos", "help"),
+    "care": ("doctor", "config", "notify", "store", "service", "clean", "rm", "gc", "completion", "demo", "chaos", "help"),
 }  # fmt: skip
 
 ABOUT = "outlast runs agents that can be killed and go on where they stopped."
@@ -35,7 +35,7 @@ exit codes:  0 fine, 1 failed, 2 refused and nothing changed, 3 needs a person,
 
 # Words that people bring from other programs, and what does that here: the first that is a command, or begins with one.
 OTHER_WORDS: dict[str, tuple[str, ...]] = {
-    "abort": ("cancel",), "add": ("install",), "approve": ("settle",), "attach": ("open",), "continue": ("resume",),
+    "abort": ("cancel",), "add": ("install",), "attach": ("open",), "continue": ("resume",),
     "delete": ("remove",), "disable": ("remove",), "enable": ("install",), "history": ("log",), "install": ("service install",),
     "list": ("ls",), "ps": ("ls",), "start": ("run", "install"), "status": ("show",),
     "stop": ("kill", "remove"), "uninstall": ("remove", "service remove"),

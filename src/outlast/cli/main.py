@@ -34,12 +34,23 @@ EXIT_PIPE = 141
 # Which module has which commands.
 MODULES: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.run": ("run",),
-    "outlast.cli.commands.step": ("step", "effect", "stage", "remember", "shell-init", "__attach", "__keep"),
+    "outlast.cli.commands.step": (
+        "step",
+        "effect",
+        "ask",
+        "stage",
+        "remember",
+        "shell-init",
+        "__attach",
+        "__keep",
+    ),
+    "outlast.cli.commands.mcp": ("mcp",),
     "outlast.cli.commands.state": ("state",),
     "outlast.cli.commands.show": ("ls", "show", "log", "effects", "context"),
     "outlast.cli.commands.output": ("output",),
     "outlast.cli.commands.budget": ("budget",),
     "outlast.cli.commands.requests": ("settle", "pause", "resume", "cancel", "handoff"),
+    "outlast.cli.commands.answers": ("approve", "reject", "answer"),
     "outlast.cli.commands.open": ("open",),
     "outlast.cli.commands.kill": ("kill",),
     "outlast.cli.commands.resume": ("report",),
@@ -55,6 +66,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.maintenance": ("gc", "config", "doctor"),
     "outlast.cli.commands.demo": ("demo",),
     "outlast.cli.commands.chaos": ("chaos",),
+    "outlast.cli.commands.notify": ("notify",),
     "outlast.cli.commands.completion": ("completion", "__complete"),
     "outlast.cli.commands.help": ("help",),
 }
@@ -62,7 +74,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 # Commands that look or stop: broken settings in the repository, which an agent can write, do not keep a person from them.
 TOLERANT = (
     "ls", "show", "log", "effects", "context", "output", "state", "report", "saves", "diff", "doctor", "budget",
-    "settle", "pause", "cancel", "kill", "handoff", "ui", "top", "__complete",
+    "settle", "approve", "reject", "answer", "pause", "cancel", "kill", "handoff", "notify", "ui", "top", "__complete",
 )  # fmt: skip
 
 # What argparse says, and how we say it.
@@ -289,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(arguments, "handler", None) is None:
             top.print_help(sys.stderr if words else None)
             return EXIT_USAGE if words else 0
-        return _run(arguments)
+        return _run(arguments, words)
     except KeyboardInterrupt:  # while a command was still imported
         messages.tell("stopped by Ctrl-C")
         return EXIT_INTERRUPTED
@@ -297,12 +309,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _pipe_closed()
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     messages.repeat(store=arguments.store, project=arguments.project)
     settings.tolerate(_warn_of_setting if arguments.command in TOLERANT else None)
     try:
         _check_timing()
-        code = int(arguments.handler(arguments) or 0)
+        code = _relayed(arguments, words)
+        if code is None:
+            code = int(arguments.handler(arguments) or 0)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -325,6 +339,15 @@ def _run(arguments: argparse.Namespace) -> int:
         code, text, hint = _unexpected(error)
         messages.complain(text, hint)
         return code
+
+
+def _relayed(arguments: argparse.Namespace, words: Sequence[str]) -> int | None:
+    """The exit code of a command below an agent, if its supervisor ran it: there a shared store is the supervisor's alone."""
+    if not settings.variable("OUTLAST_SOCKET") or "postgres" not in settings.variable("OUTLAST_STORE"):
+        return None
+    from outlast.supervisor.client.relay import relayed
+
+    return relayed(words, arguments.store)
 
 
 def _unexpected(error: Exception) -> tuple[int, str, str]:

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from outlast.store import credentials
+
 if TYPE_CHECKING:
     from outlast.supervisor.guardian.link import Link
 
@@ -14,7 +16,7 @@ _EXIT_BROKEN = 125  # as `outlast step` that was not run
 _EXIT_REFUSED = 2
 # What starts, watches or stops processes as only Linux lets it, or serves the page beside them.
 _LINUX_ONLY = (
-    "run", "open", "kill", "service", "step", "effect", "stage", "remember", "shell-init", "ui", "bisect", "chaos",
+    "run", "open", "kill", "service", "step", "effect", "stage", "remember", "shell-init", "mcp", "ui", "bisect", "chaos",
     "__attach", "__keep",
 )  # fmt: skip
 _ELSEWHERE = "the Python API and `outlast save`, `saves`, `diff`, `restore`, `watch`, `ls`, `show`, `top`, `demo` work here"
@@ -23,6 +25,7 @@ _ELSEWHERE = "the Python API and `outlast save`, `saves`, `diff`, `restore`, `wa
 def main() -> int:
     """Run one command; its exit code."""
     _open_missing()
+    credentials.begin()
     if sys.platform != "linux" and _command() in _LINUX_ONLY and not {"-h", "--help"} & set(sys.argv):
         message = f"error: `outlast {_command()}` needs Linux, and this is {sys.platform}\nhint: {_ELSEWHERE}; for the rest use Linux, a container or WSL2\n"
         os.write(2, message.encode())

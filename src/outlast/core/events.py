@@ -27,13 +27,15 @@ from outlast.errors import UPGRADE, StoreTooNew
 
 Cause = Literal[
     "done", "checks", "invariant", "signal", "crash", "oom", "quota", "auth", "network", "context", "budget",
-    "stall", "quarantine", "disk", "operator", "host", "program_missing", "handed_off",
+    "stall", "quarantine", "disk", "operator", "host", "program_missing", "handed_off", "person",
 ]  # fmt: skip
 Policy = Literal["reissue", "probe", "ask", "give_up", "tell"]
 Finding = Literal["happened", "did_not", "cannot_tell", "give_up"]
 EndStatus = Literal[
     "paused", "interrupted", "in_doubt", "parked", "done", "failed", "cancelled", "handed_off"
 ]
+QuestionKind = Literal["approval", "question"]
+Answer = Literal["approved", "rejected", "answered", "expired", "withdrawn"]
 SaveKind = Literal["beat", "emergency", "found", "final", "pre-restore", "manual", "watch"]
 Path = tuple[int, ...]
 
@@ -128,17 +130,21 @@ class BeatDone(Event, frozen=True, tag="beat_done"):
 
 
 class Decided(Event, frozen=True, tag="decided"):
-    """A recorded answer inside a beat: replayed, never asked again."""
+    """A recorded answer inside a beat: replayed, never asked again. `question`: the id of the question that a person answered so."""
 
     beat: int
     name: str
     occurrence: int
     value: Payload
     usage: Usage | None = None
+    question: str = ""
 
 
 class EffectIntended(Event, frozen=True, tag="effect_intended"):
-    """An act is about to be performed: for the first time, or again because it turned out not to have happened."""
+    """An act is about to be performed: for the first time, or again because it turned out not to have happened.
+
+    `approved`: the id of the approval that it uses up; the same act under the same intent again names it again.
+    """
 
     beat: int
     n: int
@@ -151,6 +157,7 @@ class EffectIntended(Event, frozen=True, tag="effect_intended"):
     policy: Policy = "ask"
     attempt: int = 1
     uptime_s: int = 0
+    approved: str = ""
 
 
 class EffectConfirmed(Event, frozen=True, tag="effect_confirmed"):
@@ -280,12 +287,16 @@ class Warned(Event, frozen=True, tag="warned"):
 
 
 class Parked(Event, frozen=True, tag="parked"):
-    """The run waits until a moment at which `resume --all` wakes it; nothing polls. `account`: whose limit it reached."""
+    """The run waits until a moment at which `resume --all` wakes it; nothing polls. `account`: whose limit it reached.
+
+    `waits`: the ids of the questions whose answers it waits for; then `until` is the first of their deadlines.
+    """
 
     until: datetime | None = None
     cause: Cause = "quota"
     evidence: str = ""
     account: str = ""
+    waits: tuple[str, ...] = ()
 
 
 class Woken(Event, frozen=True, tag="woken"):
@@ -319,6 +330,36 @@ class Requested(Event, frozen=True, tag="requested"):
     args: Payload = NOTHING
 
 
+class QuestionAsked(Event, frozen=True, tag="question_asked"):
+    """The run asks a person: for the approval of one call, or a question.
+
+    `text` is what the person reads, `subject` the arguments of the call, and `digest` binds the answer to this one call.
+    `kind_of_call` and `target` say what it does to what, as rules name it. `beat` and `n`: of the effect, where there is one; a
+    question of a beat ends with its beat. Without an answer at the `deadline` it counts as rejected.
+    """
+
+    id: str
+    kind: QuestionKind
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    subject: Payload = NOTHING
+    digest: str = ""
+    kind_of_call: str = ""
+    target: str = ""
+    beat: int = 0
+    n: int = 0
+    deadline: datetime | None = None
+
+
+class QuestionAnswered(Event, frozen=True, tag="question_answered"):
+    """What became of a question. `text` is the answer, or why a person rejected the call."""
+
+    id: str
+    answer: Answer
+    text: str = ""
+    by: str = ""
+
+
 class Finished(Event, frozen=True, tag="finished"):
     """The run is done: its checks passed."""
 
@@ -330,7 +371,7 @@ AnyEvent = (
     RunOpened | ContractAmended | PlanSet | PlanExtended | BeatBegun | BeatDone | Decided | EffectIntended
     | EffectConfirmed | EffectFailed | EffectInDoubt | EffectSettled | AttemptStarted | AttemptEnded | SaveMade
     | SessionKnown | SpendReserved | SpendSettled | Warned | Parked | Woken | StageSet | Remembered | Requested
-    | Finished
+    | QuestionAsked | QuestionAnswered | Finished
 )  # fmt: skip
 
 _encode = msgspec.json.Encoder().encode

@@ -83,6 +83,8 @@ def after(cause: Cause, past: Past, limits: Limits, *, jitter: float) -> Decisio
         return Stop("failed", cause, _still_walled(past.parks))
     if cause in WAITING:
         return Park(cause)
+    if cause == "person":  # it has its answers: while it waits for one, nobody asks here
+        return Again(0.0)
     if cause in MENDABLE:
         if past.rounds >= limits.rounds_max:
             return Stop("failed", cause, _still_failing(cause, past.rounds))

@@ -9,7 +9,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from outlast import decoders
-from outlast.core import events as ev, restarts
+from outlast.core import events as ev, questions as qs, restarts
 from outlast.core.values import (
     Allowance,
     ForkPoint,
@@ -155,6 +155,9 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     past: restarts.Past = restarts.Past()
     parked_until: datetime | None = None
     warned: tuple[str, ...] = ()
+    questions: qs.Questions = ()  # open ones, and answers that nobody used yet
+    questions_total: int = 0
+    waits: tuple[str, ...] = ()  # the questions that it is parked for
     asks: str = ""  # options of `outlast budget` that its own agent asked a person for
     created_at: datetime | None = None
     updated_at: datetime | None = None
@@ -200,28 +203,18 @@ def apply(state: RunState, event: ev.AnyEvent) -> RunState:
         case ev.BeatDone():
             return _beat_done(state, event, seq)
         case ev.Decided():
-            return _set(state, event, **(_spent(state, event.usage) if event.usage else {}))
+            used = {"questions": qs.after_use(state.questions, event.question)} if event.question else {}
+            return _set(state, event, **used, **(_spent(state, event.usage) if event.usage else {}))
         case ev.BeatBegun():
             return _set(state, event, open_beat=OpenBeat(event.beat, seq, clip(event.step, LABEL_BYTES_MAX)))
-        case (
-            ev.EffectIntended()
-            | ev.EffectConfirmed()
-            | ev.EffectFailed()
-            | ev.EffectInDoubt()
-            | ev.EffectSettled()
-        ):
+        case ev.EffectIntended() | ev.EffectConfirmed() | ev.EffectFailed() | ev.EffectInDoubt() | ev.EffectSettled():  # fmt: skip
             return _effect(state, event)
         case ev.RunOpened() | ev.ContractAmended() | ev.PlanSet() | ev.PlanExtended():
             return _opened(state, event, seq)
-        case (
-            ev.AttemptStarted()
-            | ev.AttemptEnded()
-            | ev.Finished()
-            | ev.Parked()
-            | ev.Woken()
-            | ev.Requested()
-        ):
+        case ev.AttemptStarted() | ev.AttemptEnded() | ev.Finished() | ev.Parked() | ev.Woken() | ev.Requested():  # fmt: skip
             return _course(state, event, seq)
+        case ev.QuestionAsked() | ev.QuestionAnswered():
+            return _question(state, event)
         case ev.SaveMade() | ev.SessionKnown() | ev.StageSet() | ev.Remembered() | ev.Warned():
             return _noted(state, event)
         case ev.SpendReserved():
@@ -274,6 +267,7 @@ def fold_plain(state: RunState, ends: Sequence[ev.BeatDone], seq: int) -> RunSta
         over=last.over,
         open_beat=None,
         effects_open=open_after_beat(state.effects_open),
+        questions=qs.after_beat(state.questions, last.beat),
         recent=(*state.recent, *map(_recent, ends))[-RECENT_MAX:],
         open_spent=NO_USAGE,
     )
@@ -373,17 +367,11 @@ def _effect(
     known = next((item for item in state.effects_open if (item.beat, item.n) == (event.beat, event.n)), None)
     match event:
         case ev.EffectIntended():
-            opened = OpenEffect(
-                event.beat,
-                event.n,
-                clip(event.name, LABEL_BYTES_MAX),
-                clip(event.key, LABEL_BYTES_MAX),
-                event.policy,
-                "intended",
-                at=event.at,
-            )
+            name, key = clip(event.name, LABEL_BYTES_MAX), clip(event.key, LABEL_BYTES_MAX)
+            opened = OpenEffect(event.beat, event.n, name, key, event.policy, "intended", at=event.at)
             total = state.effects_total + (event.attempt == 1)
-            return _set(state, event, effects_open=(*others, opened), effects_total=total)
+            left = qs.after_use(state.questions, event.approved)
+            return _set(state, event, effects_open=(*others, opened), effects_total=total, questions=left)
         case ev.EffectConfirmed():
             save = event.save
             saved = {"last_save": save, "save_point": save} if save else {}
@@ -401,6 +389,22 @@ def _effect(
             assert_never(event)
 
 
+def _question(state: RunState, event: ev.QuestionAsked | ev.QuestionAnswered) -> RunState:
+    """A run that was parked for answers may go on when it has the last of them."""
+    if isinstance(event, ev.QuestionAsked):
+        more = qs.with_question(state.questions, event)
+        return _set(state, event, questions=more, questions_total=state.questions_total + 1)
+    state = _set(state, event, questions=qs.after_answered(state.questions, event))
+    if not state.waits:
+        return state
+    left = qs.waited_for(state.questions, state.waits)
+    waits, until = tuple(each.id for each in left), qs.first_deadline(left)
+    state = msgspec.structs.replace(state, waits=waits, parked_until=until)
+    if left or state.status != "parked":
+        return state
+    return msgspec.structs.replace(state, status="interrupted", evidence=qs.in_words(event))
+
+
 def _clear_doubt(state: RunState) -> RunState:
     """A stopped run whose last doubt was settled becomes interrupted."""
     if state.status != "in_doubt" or state.in_doubt:
@@ -409,14 +413,9 @@ def _clear_doubt(state: RunState) -> RunState:
 
 
 def _mark(
-    state: RunState,
-    event: ev.AnyEvent,
-    others: tuple[OpenEffect, ...],
-    known: OpenEffect | None,
-    evidence: str,
-    *,
-    looked: bool = False,
-) -> RunState:
+    state: RunState, event: ev.AnyEvent, others: tuple[OpenEffect, ...], known: OpenEffect | None, evidence: str,
+    *, looked: bool = False,
+) -> RunState:  # fmt: skip
     if known is None:
         return _set(state, event)
     changed = msgspec.structs.replace(
@@ -439,7 +438,7 @@ def _course(
             )  # fmt: skip
             return _set(
                 state, event, status="running", cause=None, evidence="", attempt=attempt, wanted=False,
-                attempts=state.attempts + 1, parked_until=None, supervised=event.launch is not None, start="",
+                attempts=state.attempts + 1, parked_until=None, waits=(), supervised=event.launch is not None, start="",
                 ended_well=state.ended_well and event.finishes, guarded=event.guarded,
                 within=clip(event.within, LABEL_BYTES_MAX),
                 **({"reserved": _reserved(state, event.reserved)} if event.reserved else {}),
@@ -458,20 +457,23 @@ def _course(
         case ev.Parked():
             return _set(
                 state, event, status="parked", cause=event.cause, parked_until=event.until,
-                evidence=clip(event.evidence, EVIDENCE_BYTES_MAX),
+                evidence=clip(event.evidence, EVIDENCE_BYTES_MAX), waits=event.waits[: qs.QUESTIONS_MAX],
             )  # fmt: skip
         case ev.Woken():
-            return _set(state, event, status="interrupted", parked_until=None)
+            return _set(state, event, status="interrupted", parked_until=None, waits=())
         case ev.Requested():
             return _requested(state, event)
         case _:
             assert_never(event)
 
 
+_NO_FAILURE: tuple[ev.Cause, ...] = ("host", "operator", "budget", "person")
+
+
 def _past(state: RunState, event: ev.AttemptEnded) -> restarts.Past:
     """A stop on request and a lost host do not count as failures. Pardoned attempts do not count at all."""
     attempt = state.attempt
-    if event.wanted or event.cause in ("host", "operator", "budget") or (attempt and attempt.pardoned):
+    if event.wanted or event.cause in _NO_FAILURE or (attempt and attempt.pardoned):
         return state.past
     began = attempt.beats if attempt is not None else state.beats
     return state.past.after(event.cause, progress=event.progress or _has_new_beats(state, began))
@@ -536,7 +538,8 @@ def _pardoned(state: RunState) -> RunState:
     """A person resumed the run: earlier attempts no longer count, nor does the open one if it was killed."""
     attempt = state.attempt and msgspec.structs.replace(state.attempt, pardoned=True)
     start: Start = "asked" if state.awaits_start else state.start
-    return msgspec.structs.replace(state, past=restarts.Past(), attempt=attempt, start=start)
+    left = qs.without_expired(state.questions)  # a person is there now: the run may ask again
+    return msgspec.structs.replace(state, past=restarts.Past(), attempt=attempt, start=start, questions=left)
 
 
 def _allowance(args: Payload, budget: Allowance | None) -> Allowance | None:

@@ -8,14 +8,14 @@ from outlast.core.state import Status
 
 Command = Literal[
     "start", "pause", "resume", "cancel", "handoff", "take_back", "settle", "fork", "export", "amend",
-    "kill",
+    "kill", "answer",
 ]  # fmt: skip
 STATUSES: tuple[Status, ...] = (
     "running", "paused", "interrupted", "in_doubt", "parked", "done", "failed", "cancelled", "handed_off",
 )  # fmt: skip
 COMMANDS: tuple[Command, ...] = (
     "start", "pause", "resume", "cancel", "handoff", "take_back", "settle", "fork", "export", "amend",
-    "kill",
+    "kill", "answer",
 )  # fmt: skip
 CLOSED: tuple[Status, ...] = ("done", "cancelled", "handed_off")  # such a run does not go on here by itself
 ENDED: tuple[Status, ...] = ("done", "failed", "cancelled", "handed_off")
@@ -45,54 +45,54 @@ TABLE: dict[Status, dict[Command, Status | Refusal]] = {
     "running": {
         "start": _HELD, "pause": "paused", "resume": _HELD, "cancel": "cancelled", "handoff": "handed_off",
         "take_back": _NOT_SEALED, "settle": "running", "fork": "running", "export": _HELD, "amend": "running",
-        "kill": "interrupted",
+        "kill": "interrupted", "answer": "running",
     },
     "paused": {
         "start": _PAUSED, "pause": "paused", "resume": "interrupted", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "paused", "fork": "paused",
         "export": "handed_off", "amend": "paused",
-        "kill": _NOT_RUNNING,
+        "kill": _NOT_RUNNING, "answer": "paused",
     },
     "interrupted": {
         "start": "running", "pause": "paused", "resume": "interrupted", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "interrupted", "fork": "interrupted",
         "export": "handed_off", "amend": "interrupted",
-        "kill": "interrupted",
+        "kill": "interrupted", "answer": "interrupted",
     },
     "in_doubt": {
         "start": "running", "pause": "paused", "resume": "in_doubt", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "interrupted", "fork": "in_doubt",
         "export": "handed_off", "amend": "in_doubt",
-        "kill": "in_doubt",
+        "kill": "in_doubt", "answer": "in_doubt",
     },
     "parked": {
         "start": "running", "pause": "paused", "resume": "interrupted", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "parked", "fork": "parked",
         "export": "handed_off", "amend": "parked",
-        "kill": _NOT_RUNNING,
+        "kill": _NOT_RUNNING, "answer": "parked",
     },
     "done": {
         "start": "done", "pause": _DONE, "resume": _DONE, "cancel": _DONE, "handoff": _DONE,
         "take_back": _NOT_SEALED, "settle": _DONE, "fork": "done", "export": "handed_off", "amend": _DONE,
-        "kill": _DONE,
+        "kill": _DONE, "answer": _DONE,
     },
     "failed": {
         "start": _FAILED, "pause": _FAILED, "resume": "interrupted", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "failed", "fork": "failed",
         "export": "handed_off", "amend": "failed",
-        "kill": _NOT_RUNNING,
+        "kill": _NOT_RUNNING, "answer": "failed",
     },
     "cancelled": {
         "start": _CANCELLED, "pause": _CANCELLED, "resume": _CANCELLED, "cancel": "cancelled",
         "handoff": _CANCELLED, "take_back": _NOT_SEALED, "settle": "cancelled", "fork": "cancelled",
         "export": "handed_off", "amend": _CANCELLED,
-        "kill": _NOT_RUNNING,
+        "kill": _NOT_RUNNING, "answer": _CANCELLED,
     },
     "handed_off": {
         "start": _SEALED, "pause": _SEALED, "resume": _SEALED, "cancel": _SEALED, "handoff": "handed_off",
         "take_back": "interrupted", "settle": _SEALED, "fork": _SEALED, "export": "handed_off",
         "amend": _SEALED,
-        "kill": _SEALED,
+        "kill": _SEALED, "answer": _SEALED,
     },
 }  # fmt: skip
 

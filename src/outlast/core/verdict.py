@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from outlast.core import budget as budgets, restarts
+from outlast.core import budget as budgets, questions, restarts
 from outlast.core.events import AttemptEnded, Cause
 from outlast.core.state import OpenEffect, RunState, Status
 from outlast.core.values import Usage
@@ -17,7 +17,7 @@ from outlast.core.values import Usage
 Word = Literal[
     "running", "restarting", "not_started", "ready", "killed", "rebooted", "died", "signalled", "stopped", "left",
     "checks_failed", "out_of_budget", "stalled", "disk_full", "paused", "parked", "due", "blocked", "in_doubt", "unsettled",
-    "failed", "quarantined", "done", "cancelled", "handed_off",
+    "failed", "quarantined", "done", "cancelled", "handed_off", "waiting",
 ]  # fmt: skip
 Need = Literal["nothing", "time", "start", "budget", "person"]
 # What each way to stand asks for. `start`: `outlast resume`, or its program. `budget` and `person` wait for somebody.
@@ -27,26 +27,28 @@ NEEDS: dict[Word, Need] = {
     "checks_failed": "start", "out_of_budget": "budget", "stalled": "person", "disk_full": "person", "paused": "start",
     "parked": "time", "due": "start", "blocked": "person", "in_doubt": "person", "unsettled": "start", "failed": "person",
     "quarantined": "person", "done": "nothing", "cancelled": "nothing", "handed_off": "nothing",
+    "waiting": "person",
 }  # fmt: skip
 NEEDS_SOMEBODY: tuple[Need, ...] = ("person", "budget")
 
 EXIT_DONE, EXIT_FAILED, EXIT_PERSON, EXIT_BUDGET, EXIT_PARKED = 0, 1, 3, 4, 5
 # The exit code of a command that leaves a run so, and the notice that goes with it. All others: failed.
 _EXITS: dict[Word, int] = {
-    "done": EXIT_DONE, "in_doubt": EXIT_PERSON, "stalled": EXIT_PERSON, "quarantined": EXIT_PERSON,
+    "done": EXIT_DONE, "in_doubt": EXIT_PERSON, "waiting": EXIT_PERSON, "stalled": EXIT_PERSON, "quarantined": EXIT_PERSON,
     "out_of_budget": EXIT_BUDGET, "parked": EXIT_PARKED, "due": EXIT_PARKED, "blocked": EXIT_PARKED,
 }  # fmt: skip
 _NOTICES: dict[Word, str] = {
-    "done": "done", "in_doubt": "needs a person", "stalled": "needs a person", "quarantined": "quarantined",
+    "done": "done", "in_doubt": "needs a person", "waiting": "needs a person", "stalled": "needs a person", "quarantined": "quarantined",
     "out_of_budget": "budget", "parked": "parked", "due": "parked", "blocked": "parked",
 }  # fmt: skip
 
 # Interrupted for one of these causes, without a request: the supervisor would have gone on, had it not died too.
-WOKEN: tuple[Cause, ...] = (*restarts.PASSING, *restarts.MENDABLE, *restarts.WAITING)
+WOKEN: tuple[Cause, ...] = (*restarts.PASSING, *restarts.MENDABLE, *restarts.WAITING, "person")
 START_ITS_PROGRAM = "not started by `outlast run`: start its program"
 NEVER_STARTED = "ended before its first attempt was on record: type its command again, or start its program"
 DIED = "its attempt died without a word"  # as JSON has it
 _DUE = "parked, and the time has come"  # as JSON has it
+_UNANSWERED = "nobody answered in time"
 OWN_LIMITS = (
     "turn limit of the agent's own",
     "budget of the agent's own",
@@ -61,7 +63,7 @@ _WISHES: dict[str, Word] = {"kill": "stopped", "open": "stopped", "resume": "rea
 _REQUEST = re.compile(r"(\w+) (?:asked )?by ")  # how a request is told as evidence
 _ENDS: dict[str, Word] = {
     "host": "rebooted", "checks": "checks_failed", "invariant": "checks_failed", "stall": "stalled", "disk": "disk_full",
-    "quota": "ready", "quarantine": "quarantined",
+    "quota": "ready", "quarantine": "quarantined", "person": "ready",
 }  # fmt: skip
 _RESTING: dict[Status, str] = {
     "paused": "paused", "failed": "failed", "done": "done", "cancelled": "cancelled", "handed_off": "handed off",
@@ -160,6 +162,8 @@ def _word(state: RunState, status: Status, now: datetime, children: Children, fa
             word = _interrupted(state, now, children, facts)
             others = [doubt for doubt in doubts_among(children, state) if doubt not in held(state)]
             return "unsettled" if _counts(others) and NEEDS[word] not in NEEDS_SOMEBODY else word
+        case "parked" if state.waits:
+            return "waiting" if is_waiting(state, now) else "ready"
         case "parked":
             until = state.parked_until
             return "blocked" if until is None else "parked" if until > now else "due"
@@ -167,6 +171,11 @@ def _word(state: RunState, status: Status, now: datetime, children: Children, fa
             return "quarantined" if state.cause == "quarantine" else "failed"
         case _:
             return status
+
+
+def is_waiting(state: RunState, now: datetime) -> bool:
+    """Whether a parked run waits for a person: nobody has answered, and the time for it is not over."""
+    return any(not each.is_overdue(now) for each in questions.waited_for(state.questions, state.waits))
 
 
 def _interrupted(state: RunState, now: datetime, children: Children, facts: HostFacts) -> Word:
@@ -203,7 +212,7 @@ def of_end(event: AttemptEnded) -> str:
         return "quarantined" if event.cause == "quarantine" else event.status
     if event.evidence.startswith(_ENDED_IN_DOUBT):
         return "in_doubt"
-    ends: dict[Cause, str] = {"budget": "out_of_budget", "quota": "parked"}
+    ends: dict[Cause, str] = {"budget": "out_of_budget", "quota": "parked", "person": "waiting"}
     head = RunState(cause=event.cause, evidence=event.evidence, wanted=event.wanted)
     return ends.get(event.cause) or _ended(head)
 
@@ -322,6 +331,8 @@ def _wake(word: Word, state: RunState, status: Status, now: datetime, facts: Hos
     if state.awaits_start:
         what = "a fork" if state.start != "awaited" else "imported"
         return False, f"not started: {what}, and nobody has asked to start it"
+    if word == "waiting":
+        return False, f"waits for a person: {', '.join(state.waits)}"
     if not state.supervised:
         if word == "parked" and state.parked_until is not None:
             return False, f"{_until(state.parked_until)}: start its program then"
@@ -342,6 +353,8 @@ def _wake(word: Word, state: RunState, status: Status, now: datetime, facts: Hos
 
 
 def _wake_parked(state: RunState, now: datetime) -> tuple[bool, str]:
+    if state.waits:  # and it does not wait any longer
+        return True, _UNANSWERED
     if state.parked_until is None:
         return False, f"parked until a person looks: {state.cause}"
     if state.parked_until > now:

@@ -13,6 +13,7 @@ from outlast.core.state import Status
 from outlast.core.verdict import Need, Word
 from outlast.dashboard.report import Kind
 from outlast.inspect.inbox import PendingRequest
+from outlast.inspect.questions import WaitsFor
 from outlast.inspect.show import AttemptShown, Completed, Effect, Shown, Spent
 from outlast.operations.saves.diff import FileChange
 from outlast.operations.saves.listing import Point
@@ -97,6 +98,7 @@ class Row(Doc, frozen=True):
     pending: tuple[PendingRequest, ...] = ()
     asks: str = ""
     within: str = ""
+    waits_for: tuple[WaitsFor, ...] = ()
 
 
 class Ask(Doc, frozen=True):
@@ -127,13 +129,21 @@ class Count(Doc, frozen=True):
     label: str = ""
 
 
+class DeadChannel(Doc, frozen=True):
+    """A notification channel on which the last notice did not arrive."""
+
+    channel: str
+    problem: str
+    failed_at: datetime | None
+
+
 class Overview(Doc, frozen=True):
     """Runs that fit, a page of them. `number`: it is as of this event of the store. `counts` are over all that fit
     but for the filter they belong to, so that a person sees what else there is. Over all runs of the store, whatever
     is asked: `needs` are the first that need a person, `needs_total` how many do, `idle` and `stuck` how many are quiet,
     `stranded` how many roots stopped with nobody who starts them again, `stranded_rows` the first of them, `at_boot` how many
-    of them the installed service restarts at the next boot, `all_whats` how many stand under each heading, and `all_spent`
-    what they spent together.
+    of them the installed service restarts at the next boot, `all_whats` how many stand under each heading, `all_spent`
+    what they spent together, and `dead_channels` on which channels notices do not arrive.
     """
 
     at: datetime
@@ -157,6 +167,7 @@ class Overview(Doc, frozen=True):
     all_whats: tuple[Count, ...] = ()
     all_spent: Spent | None = None
     at_boot: int = 0
+    dead_channels: tuple[DeadChannel, ...] = ()
 
 
 # -- a run -----------------------------------------------------------------------------------------------------------
@@ -433,6 +444,8 @@ class Wish(Doc, frozen=True):
     task: str = ""
     save: str = ""
     folder: str = ""
+    question: str = ""
+    text: str = ""
 
 
 class Foreseen(Doc, frozen=True):

@@ -27,6 +27,7 @@ from outlast.dashboard.run import request_words
 from outlast.errors import UsageError
 from outlast.inspect import find, show, standing
 from outlast.inspect.inbox import PendingRequest
+from outlast.inspect.questions import WaitsFor, waits_for
 from outlast.inspect.standing import Standing
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import standing as control_standing
@@ -66,6 +67,7 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[PendingRequest, ...] = ()
     asks: str = ""
     worktree: WorktreePlace | None = None
+    waits_for: tuple[WaitsFor, ...] = ()
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +136,7 @@ def _row(
         estimated=did.spent.estimated, saves=len(did.saves), last_save=state.last_save or None,
         updated_at=state.updated_at,
         standing=None if summary.problem else stands.word, needs="person" if summary.problem else stands.need,
-        pending=waiting, asks=state.asks, worktree=worktree_marker.place_of(state.workspace),
+        pending=waiting, asks=state.asks, waits_for=waits_for(state), worktree=worktree_marker.place_of(state.workspace),
     )  # fmt: skip
 
 
@@ -194,6 +196,8 @@ def _reason(children: Children, state: RunState, stands: Standing, now: datetime
             return f"{stands.verdict.why}: {why}"
         case "paused":
             return f"paused: {why}"
+        case "waiting":
+            return state.evidence
         case "out_of_budget" if state.cause != "budget":
             return budgets.limit_reached(with_children(state, children), budgets.Live(now)) or why
         case "out_of_budget" | "stalled" | "disk_full" | "quarantined":

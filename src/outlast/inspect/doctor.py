@@ -21,6 +21,7 @@ from outlast.core.text import short
 from outlast.errors import OutlastError, StoreBusy, StoreCorrupt
 from outlast.inspect import find, standing
 from outlast.inspect.timing import Timing
+from outlast.notifications import channel_health
 from outlast.store import durable
 from outlast.store.local import Local
 from outlast.store.protocol import Health, RunFilter, Store, StorePlace, Summary
@@ -66,6 +67,7 @@ def examine(place: StorePlace, *, whole: bool = False) -> list[Finding]:
         *(() if whole else (_readable_by_others,)),
         _permissions,
         _file,
+        _channels,
         partial(_runs, whole=whole),
     )
     for look in looks:
@@ -122,6 +124,14 @@ def _programs(place: StorePlace) -> Iterator[Finding]:
         yield Finding("ok", "git", git)
     else:
         yield Finding("warn", "git", "not found: workspaces cannot be saved", "install git")
+
+
+def _channels(place: StorePlace) -> Iterator[Finding]:
+    """Notification channels on which the last notice did not arrive."""
+    for dead in channel_health.dead(place.local):
+        since = f"{dead.failed_at:%Y-%m-%d %H:%M} UTC: " if dead.failed_at else ""
+        text = f"{dead.channel} does not work: {since}{short(dead.problem, TEXT_CHARS)}"
+        yield Finding("warn", "notify", text, f"correct it, then `outlast notify --test {dead.channel}`")
 
 
 def _saves(folder: Path) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from outlast.core.verdict import Need, has_ended_in_doubt
 from outlast.errors import StoreCorrupt, StoreTooNew
 from outlast.inspect import find
 from outlast.inspect.inbox import PendingRequest
+from outlast.inspect.questions import WaitsFor, waits_for
 from outlast.inspect.runs_inside import RunInside, runs_inside
 from outlast.runs import attempts as runs_attempts, reader
 from outlast.store.protocol import RunFilter, Store, Summary
@@ -195,6 +196,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     within: str = ""
     inside: tuple[RunInside, ...] = ()
     worktree: WorktreePlace | None = None
+    waits_for: tuple[WaitsFor, ...] = ()
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +223,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     asks: str = ""
     pending: tuple[PendingRequest, ...] = ()
     worktree: WorktreePlace | None = None
+    waits_for: tuple[WaitsFor, ...] = ()
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,7 +279,7 @@ def listed(store: Store, summary: Summary) -> Listed:
         run=summary.run, task=summary.task, project=summary.project, generation=summary.generation, status=status,
         cause=cause, goal=state.title, beats=state.beats, plan_total=state.plan_total, in_doubt=in_doubt,
         tokens_spent=state.spent.tokens, created_at=state.created_at, updated_at=state.updated_at,
-        parked_until=state.parked_until, problem=problem, asks=state.asks,
+        parked_until=state.parked_until, problem=problem, asks=state.asks, waits_for=waits_for(state),
         worktree=worktree_marker.place_of(state.workspace),
     )  # fmt: skip
 
@@ -305,7 +308,7 @@ def _shown(
         children=_children(store, summary, known, bounds.children),
         parent=state.parent, fork=state.fork, workspace=state.workspace, holder=_holder(store, summary),
         stage=state.stage, parked_until=state.parked_until, created_at=state.created_at, updated_at=state.updated_at,
-        asks=state.asks, within=state.within,
+        asks=state.asks, within=state.within, waits_for=waits_for(state),
         inside=runs_inside(store, state.run, last=bounds.children, statuses=known),
         worktree=worktree_marker.place_of(state.workspace),
     )  # fmt: skip

@@ -6,10 +6,11 @@ from datetime import datetime
 
 import msgspec
 
-from outlast.core import budget as budgets, verdict
+from outlast.core import budget as budgets, questions, verdict
 from outlast.core.state import RunState, Status
 from outlast.core.verdict import Children, Need, Verdict, Word
 from outlast.inspect import show
+from outlast.inspect.questions import answer_command
 from outlast.store.locks import boot_id
 
 # Said of every run that stopped unasked.
@@ -41,6 +42,7 @@ MEANINGS: dict[Word, str] = {
     "done": "done",
     "cancelled": "a person cancelled it",
     "handed_off": "it goes on in another store",
+    "waiting": "it waits for a person to answer",
 }
 
 
@@ -109,6 +111,8 @@ def go_on_command(state: RunState, now: datetime, children: Children) -> str:
     """
     if verdict.to_settle(children, state):
         return settle_command(children, state)
+    if state.status == "parked" and verdict.is_waiting(state, now):
+        return answer_command(state.run, questions.waited_for(state.questions, state.waits)[0])
     other = state.cause == "budget" and verdict.is_other_limit(state.evidence)
     if other or not verdict.is_out_of_budget(state, now, children):
         return f"outlast resume {state.run}"

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 
 from outlast import settings
-from outlast.core import events as ev, restarts, state as st, statuses
+from outlast.core import events as ev, questions, restarts, state as st, statuses
 from outlast.core.text import did_you_mean
 from outlast.core.values import Allowance, Contract
 from outlast.errors import RunHeld, RunRefused, StoreBusy, UnknownRun, UsageError
@@ -14,6 +14,7 @@ from outlast.inspect import find, show
 from outlast.operations.timing import Timing
 from outlast.runs import attempts, inbox, reader
 from outlast.runs.engine.drivers import blocking
+from outlast.runs.engine.questions import ANSWER, AnswerArgs
 from outlast.runs.engine.steps import Append
 from outlast.runs.journal import Journal
 from outlast.runs.opening import admission
@@ -124,6 +125,32 @@ def note(store: Store, run: str, what: str, args: bytes, *, by: str = "") -> boo
             pass
     _put(store, root, status, what, args, by)
     return False
+
+
+def answer(store: Store, run: str, args: AnswerArgs, *, by: str = "") -> Outcome:
+    """Record a person's answer to a question of a root run, or ask its holder to."""
+    return ask(store, run, "answer", ANSWER, msgspec.json.encode(args), by=by)
+
+
+def take_answers(store: Store, run: str) -> bool:
+    """Take in the answers that lie in the inbox of a run that rests; and let time answer what is overdue. Whether anything changed.
+
+    Raises RunHeld where somebody has the run open: they take the answers in.
+    """
+    head = summary_of(store, run).state
+    late = questions.overdue(head.questions, attempts.now())
+    waiting = store.inbox.pending(run)
+    if not late and not any(each.what == ANSWER for each in waiting):
+        return False
+    with claimed(store, run) as journal:
+        if journal.state.attempt is not None:
+            return False  # it died, and its next start takes them in
+        for request in store.inbox.pending(run):
+            if request.what == ANSWER:
+                take(journal, request)
+        if late := questions.overdue(journal.state.questions, journal.now()):
+            _write(journal, *late)
+    return True
 
 
 # -- settling ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from outlast import decoders
-from outlast.core import budget as budgets, events as ev, restarts, state as st
+from outlast.core import budget as budgets, events as ev, questions, restarts, state as st
 from outlast.core.secrets import mask
 from outlast.core.values import Payload, Usage, shorten
 from outlast.errors import (
@@ -23,6 +23,7 @@ from outlast.errors import (
     RunCancelled,
     RunHandedOff,
     RunPaused,
+    WaitsForPerson,
 )
 from outlast.runs.opening.project import commit_of
 from outlast.store.locks import boot_id, boottime_s, myself
@@ -141,7 +142,9 @@ def ended(
 
 
 def parked(end: ev.AttemptEnded, head: st.RunState, error: BaseException | None) -> tuple[ev.Parked, ...]:
-    """The event that parks a run whose program met a quota wall; none where a person must look first."""
+    """The event that parks a run whose program met a quota wall or waits for a person; none where a person must look first."""
+    if end.cause == "person":
+        return _waiting(end, head)
     if not isinstance(error, QuotaReached) or end.status != "interrupted" or head.parent is not None:
         return ()
     reset_at = error.reset_at.astimezone(UTC) if error.reset_at is not None else None
@@ -149,6 +152,15 @@ def parked(end: ev.AttemptEnded, head: st.RunState, error: BaseException | None)
     evidence = end.evidence if known else f"{end.evidence}; {NO_RESET}"
     until = restarts.wake_at(reset, head.run, 0, 0.0)
     return (ev.Parked(at=end.at, until=until, evidence=evidence, account=shorten(error.account, 120)),)
+
+
+def _waiting(end: ev.AttemptEnded, head: st.RunState) -> tuple[ev.Parked, ...]:
+    """The event that parks a run until a person answers what is open; none if it has all answers by now."""
+    left = questions.open_among(head.questions)
+    if not left or end.status != "interrupted" or head.parent is not None:
+        return ()
+    until, waits = questions.first_deadline(left), tuple(each.id for each in left)
+    return (ev.Parked(at=end.at, until=until, cause="person", evidence=end.evidence, waits=waits),)
 
 
 def _stopped(epoch: int, at: datetime, error: AgentStopped, doubt: ev.EndStatus) -> ev.AttemptEnded:
@@ -180,6 +192,8 @@ def _judge(
             return doubt, "budget", str(error)
         case QuotaReached():
             return doubt, "quota", str(error)
+        case WaitsForPerson():
+            return doubt, "person", error.what
         case ChecksFailed():
             return doubt, "checks", str(error)
         case InvariantFailed():

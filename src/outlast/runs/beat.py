@@ -78,48 +78,68 @@ class Beat:
     # fmt: off
     @overload
     def act(self, name: str, fn: Actor[P], /, *args: Any, unknown: GiveUp, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> P | None: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> P | None: ...
     @overload
     def act(self, name: str, fn: Actor[AsList], /, *args: Any, unknown: GiveUp, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> list[Any] | None: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> list[Any] | None: ...
     @overload
     def act(self, name: str, fn: Actor[AsDict], /, *args: Any, unknown: GiveUp, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> dict[str, Any] | None: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> dict[str, Any] | None: ...
     @overload
     def act(self, name: str, fn: Actor[Mixed], /, *args: Any, unknown: GiveUp, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Any: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Any: ...
     @overload
     def act(self, name: str, fn: Actor[AsText], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Any: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Any: ...
     @overload
     def act(self, name: str, fn: Actor[P], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> P: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> P: ...
     @overload
     def act(self, name: str, fn: Actor[Few[S]], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> list[S]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> list[S]: ...
     @overload
     def act(self, name: str, fn: Actor[AsList], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> list[Any]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> list[Any]: ...
     @overload
     def act(self, name: str, fn: Actor[AsDict], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> dict[str, Any]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> dict[str, Any]: ...
     @overload
     def act(self, name: str, fn: Actor[Mixed], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: Look = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Any: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Any: ...
     # fmt: on
     def act(
         self, name: str, fn: Callable[..., Any], /, *args: Any, unknown: str | None = None, key: str | None = None,
-        probe: Look = None, retry: int = 0, timeout_s: float | None = None, **kwargs: Any,
+        probe: Look = None, retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any,
     ) -> Any:  # fmt: skip
         """Perform an effect once: intent, act, outcome, each durable before the next.
 
         A repeated beat gets the recorded outcome; one in doubt is settled by its policy: `reissue` (default for a
         function with an `idempotency_key` parameter), `probe`, `ask`, or `give_up`, which returns None. Where somebody
         else settled the effect, its outcome is what they gave. Raises EffectFailed, EffectInDoubt, ReplayMismatch.
+
+        With `approve=True` a person approves this one call first, and `approve="8h"` says how long that may take. Until then
+        it raises WaitsForPerson, which parks the run; NotApproved if the person says no, or nobody answers in time.
         """
         return self._engine.act(
-            name, fn, *args, key=key, probe=probe, unknown=unknown, retry=retry, timeout_s=timeout_s, **kwargs
+            name,
+            fn,
+            *args,
+            key=key,
+            probe=probe,
+            unknown=unknown,
+            retry=retry,
+            timeout_s=timeout_s,
+            approve=approve,
+            **kwargs,
         )
+
+    def ask(self, text: str, choices: Sequence[str] = (), *, within: str = "") -> str:
+        """A person's answer to a question, recorded and replayed; one of the `choices` if there are any.
+
+        Until somebody answers it raises WaitsForPerson, which parks the run. Raises NotAnswered if the person refuses, or
+        nobody answers `within` a time like "8h" (default: no limit).
+        """
+        return self._engine.ask(text, choices, within=within)
 
     def done(self, result: object = None, *, evidence: object = None) -> None:
         """End the beat: everything in it takes hold in one event, durable when this returns."""
@@ -156,7 +176,7 @@ class Beat:
 
 
 class AsyncBeat:
-    """One turn of the loop in an async run: as `Beat`, with `decide`, `act` and `done` awaited.
+    """One turn of the loop in an async run: as `Beat`, with `decide`, `act`, `ask` and `done` awaited.
 
     `extend`, `remember`, `spend`, `stage` and `finish` only stage: they take effect with `done`, awaited or not.
     """
@@ -204,43 +224,56 @@ class AsyncBeat:
     # fmt: off
     @overload
     def act(self, name: str, fn: AsyncActor[P], /, *args: Any, unknown: GiveUp, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, P | None]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, P | None]: ...
     @overload
     def act(self, name: str, fn: AsyncActor[AsList], /, *args: Any, unknown: GiveUp, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, list[Any] | None]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, list[Any] | None]: ...
     @overload
     def act(self, name: str, fn: AsyncActor[AsDict], /, *args: Any, unknown: GiveUp, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, dict[str, Any] | None]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, dict[str, Any] | None]: ...
     @overload
     def act(self, name: str, fn: AsyncActor[Mixed], /, *args: Any, unknown: GiveUp, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, Any]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, Any]: ...
     @overload
     def act(self, name: str, fn: AsyncActor[AsText], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, Any]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, Any]: ...
     @overload
     def act(self, name: str, fn: AsyncActor[P], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, P]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, P]: ...
     @overload
     def act(self, name: str, fn: AsyncActor[Few[S]], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, list[S]]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, list[S]]: ...
     @overload
     def act(self, name: str, fn: AsyncActor[AsList], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, list[Any]]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, list[Any]]: ...
     @overload
     def act(self, name: str, fn: AsyncActor[AsDict], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, dict[str, Any]]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, dict[str, Any]]: ...
     @overload
     def act(self, name: str, fn: AsyncActor[Mixed], /, *args: Any, unknown: Settled = None, key: str | None = None, probe: AsyncLook = None,
-            retry: int = 0, timeout_s: float | None = None, **kwargs: Any) -> Coroutine[Any, Any, Any]: ...
+            retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any) -> Coroutine[Any, Any, Any]: ...
     # fmt: on
     def act(
         self, name: str, fn: Callable[..., Any], /, *args: Any, unknown: str | None = None, key: str | None = None,
-        probe: AsyncLook = None, retry: int = 0, timeout_s: float | None = None, **kwargs: Any,
+        probe: AsyncLook = None, retry: int = 0, timeout_s: float | None = None, approve: bool | str = False, **kwargs: Any,
     ) -> Any:  # fmt: skip
         """As `Beat.act`, awaited; `fn` and the probe may be async."""
         return self._engine.act(
-            name, fn, *args, key=key, probe=probe, unknown=unknown, retry=retry, timeout_s=timeout_s, **kwargs
+            name,
+            fn,
+            *args,
+            key=key,
+            probe=probe,
+            unknown=unknown,
+            retry=retry,
+            timeout_s=timeout_s,
+            approve=approve,
+            **kwargs,
         )
+
+    def ask(self, text: str, choices: Sequence[str] = (), *, within: str = "") -> Coroutine[Any, Any, str]:
+        """As `Beat.ask`, awaited."""
+        return self._engine.ask(text, choices, within=within)
 
     def done(self, result: object = None, *, evidence: object = None) -> Coroutine[Any, Any, None]:
         """As `Beat.done`: durable once it was awaited."""

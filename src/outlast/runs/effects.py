@@ -1,7 +1,7 @@
 """`beat.act`: intent → act → outcome, and the carrying out of what `core.recovery` decides about doubtful ones."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import msgspec
 from outlast import faults
 from outlast.core import events as ev, recovery
 from outlast.core.replay import EffectRecord
+from outlast.core.state import RunState
 from outlast.core.values import Payload, shorten
 from outlast.errors import (
     BeatClosed,
@@ -22,7 +23,8 @@ from outlast.errors import (
     StoreError,
 )
 from outlast.probes import CannotTell, Happened, Probe
-from outlast.runs.engine import leftovers
+from outlast.runs.engine import leftovers, questions
+from outlast.runs.engine.questions import Inquiry
 from outlast.runs.engine.steps import Append, Block, Call, Steps, TimedOut, Wait
 from outlast.runs.timing import Timing
 from outlast.store.protocol import Lease
@@ -68,6 +70,7 @@ class Act(msgspec.Struct, frozen=True):
     retries: int
     timeout_s: float | None
     key_ttl_s: int
+    ask: Inquiry | None = None  # what a person must approve before it is performed
 
 
 class Port(Protocol):
@@ -75,6 +78,8 @@ class Port(Protocol):
 
     @property
     def run(self) -> str: ...
+    @property
+    def state(self) -> RunState: ...
     @property
     def lease(self) -> Lease: ...
     @property
@@ -86,6 +91,7 @@ class Port(Protocol):
     def now(self) -> Any: ...
     def uptime_s(self) -> int: ...
     def age_s(self, intent: ev.EffectIntended) -> int | None: ...
+    def events(self, *tags: str, after: int = 0) -> Iterable[ev.AnyEvent]: ...
     def keep(self, value: object) -> Steps: ...
     def value(self, payload: Payload) -> Any: ...
     def in_beat(self, event: ev.AnyEvent) -> Append: ...
@@ -105,7 +111,7 @@ def perform(port: Port, act: Act, record: EffectRecord | None) -> Steps:
         yield from course.stop_leftovers()
         match recovery.decide(course.record, course.facts()):
             case recovery.Perform():
-                yield from course.intend()
+                yield from course.intend((yield from course.approval()))
                 yield from course.go()
             case recovery.Reissue():
                 faults.point("reissue.before")
@@ -240,7 +246,18 @@ class _Course:
             )
         return self.port.value(result)
 
-    def intend(self) -> Steps:
+    def approval(self) -> Steps:
+        """The id of the approval that the intent uses up; empty for an act that needs none.
+
+        An act that surely did not happen is tried again under the approval of its first intent: a person allowed it once.
+        """
+        if self.act.ask is None:
+            return ""
+        if self.record is not None and self.record.intent.approved:
+            return self.record.intent.approved
+        return (yield from questions.approval(self.port, self.act.ask))
+
+    def intend(self, approved: str) -> Steps:
         """Record the intent, durable before anything happens."""
         yield from self.port.take_requests(if_rung=True)
         faults.point("act.before_intent")
@@ -249,6 +266,7 @@ class _Course:
             at=self.port.now(), beat=act.beat, n=act.n, name=act.name, occurrence=act.occurrence, key=act.key,
             own_key=act.own_key, args=act.encoded, digest=act.digest, policy=act.policy,
             attempt=1 if self.record is None else self.record.intent.attempt + 1, uptime_s=self.port.uptime_s(),
+            approved=approved,
         )  # fmt: skip
         yield from self._record(intent)
         self._reissued = 0
@@ -333,7 +351,7 @@ class _Course:
             return (yield from self.port.keep(_described(result))), True
 
     def look(self, did_not_counts: bool) -> Steps:
-        """Ask the probe; its "did not" counts only from a dead performer, after the far side has settled."""
+        """Inquiry the probe; its "did not" counts only from a dead performer, after the far side has settled."""
         act, probe = self.act, self.act.probe
         assert probe is not None, "a probe is decided only where there is one"
         faults.point("probe.before")

@@ -1,11 +1,14 @@
 """A run's changes to its files, for the context of the next attempt: changed files and commits since the start."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from outlast.core import events as ev
-from outlast.errors import SaveError
+from outlast.core.state import RunState
+from outlast.errors import OutlastError, SaveError
 from outlast.runs.journal import Journal
+from outlast.store.protocol import Store
 from outlast.workspace import repo, saves
 from outlast.workspace.git import command, objects, trees
 from outlast.workspace.git.reader import ObjectReader
@@ -13,6 +16,24 @@ from outlast.workspace.git.reader import ObjectReader
 FILES_MAX = 100
 COMMITS_MAX = 20
 Lines = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def count(store: Store, state: RunState) -> int | None:
+    """How many files differ between the first and the newest save of a run; None where that is not known."""
+    if not state.workspace or not state.save_point:
+        return None
+    local, folder = store.local, Path(state.workspace)
+    try:
+        place = repo.find(folder, local.private_of(Path(os.path.realpath(folder))))
+        page = store.read(state.run, after=0, limit=1, tags=("save_made",)).events
+        event = page[0].event if page else None
+        first = event.commit if isinstance(event, ev.SaveMade) else state.save_point
+        with ObjectReader(place.vault, command.environment(place.seeing())) as reader:
+            old = saves.read(reader, first, place.algo).tree
+            new = saves.read(reader, state.last_save or state.save_point, place.algo).tree
+            return sum(1 for _ in _changes(reader, place.algo, old, new))
+    except (OutlastError, OSError):
+        return None
 
 
 def look(journal: Journal) -> Lines:
@@ -44,14 +65,18 @@ def _first(journal: Journal) -> str:
 
 
 def _files(reader: ObjectReader, algo: objects.Algo, first: str, last: str) -> tuple[str, ...]:
+    lines = [_line(*change) for change in _changes(reader, algo, first, last)]
+    more = len(lines) - FILES_MAX
+    return (*lines[:FILES_MAX], f"… and {more:,} more") if more > 0 else tuple(lines)
+
+
+def _changes(reader: ObjectReader, algo: objects.Algo, first: str, last: str) -> Iterable[trees.Change]:
     empty = objects.oid_of("tree", b"", algo)
 
     def read(oid: str) -> bytes:
         return b"" if oid == empty else reader.read(oid)[1]
 
-    lines = [_line(*change) for change in trees.diff(first, last, read, algo)]
-    more = len(lines) - FILES_MAX
-    return (*lines[:FILES_MAX], f"… and {more:,} more") if more > 0 else tuple(lines)
+    return trees.diff(first, last, read, algo)
 
 
 def _line(path: bytes, old: objects.Entry | None, new: objects.Entry | None) -> str:

@@ -12,19 +12,19 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from outlast import settings
 from outlast.core import events as ev, state as st
 from outlast.core.events import SaveKind
 from outlast.core.values import shorten
-from outlast.errors import AgentStopped, OutlastError, SaveError, WorkspaceMoved
+from outlast.errors import AgentStopped, SaveError, WorkspaceMoved
 from outlast.runs import files_notes
+from outlast.runs.engine import stores
 from outlast.runs.engine.steps import Block, Steps
 from outlast.runs.files_notes import Arriving, Left, Recreating
 from outlast.runs.journal import Journal
 from outlast.runs.opening.terms import Mode
 from outlast.runs.timing import Timing
 from outlast.settings import Settings
-from outlast.store import locate, locks
+from outlast.store import locks
 from outlast.store.local import Local
 from outlast.store.protocol import Store
 from outlast.workspace import repo, saves
@@ -552,7 +552,7 @@ def words_for(save: Save, place: repo.Repo, store: Store) -> str:
     short, folder = save.commit[:12], shlex.quote(str(place.folder))
     here = _stands_in(place.folder)
     git = f"git --git-dir={shlex.quote(str(place.vault))}"
-    restore = f"outlast restore {short}{'' if here else f' --workspace {folder}'}{_store_option(store)}"
+    restore = f"outlast restore {short}{'' if here else f' --workspace {folder}'}{stores.option_of(store)}"
     left = f"; left out: {', '.join(named(item) for item in save.left_out[:3])}" if save.left_out else ""
     return f"outlast saved the files: look with `{git} show {short}`, get them back with `{restore}`{left}"
 
@@ -562,15 +562,6 @@ def _stands_in(folder: Path) -> bool:
     with contextlib.suppress(OSError):
         return workspace_around(Path.cwd()) == folder
     return False
-
-
-def _store_option(store: Store) -> str:
-    """The option that leads a command to the store; empty if its settings lead there anyway."""
-    place = locate(store.url)
-    with contextlib.suppress(OSError, OutlastError):
-        if locate(settings.load()["store"] or None).real_url == place.real_url:
-            return ""
-    return f" --store {shlex.quote(place.option)}"
 
 
 def failed(error: SaveError, at: datetime) -> ev.Warned:

@@ -22,6 +22,7 @@ from outlast.errors import (
     UnknownRun,
 )
 from outlast.runs import reader
+from outlast.runs.engine.questions import ANSWER, AnswerArgs, answered
 from outlast.runs.engine.steps import Append, Steps
 from outlast.runs.journal import Journal
 from outlast.runs.timing import Timing
@@ -39,7 +40,7 @@ _STOPS: dict[str, tuple[type[OutlastError], ev.EndStatus, ev.Cause]] = {
     "kill": (RunKilled, "interrupted", "operator"),
 }
 WAITING = ("pause", "handoff", "open")  # requests to stop that wait for what is under way
-FINDINGS = ("settle", "another")  # requests that say something of an effect
+FINDINGS = ("settle", "another", ANSWER)  # requests that say something of an effect or answer a question
 STOPS = tuple(_STOPS)  # the requests that end an attempt
 _AFTERWARDS = {
     "pause": "`outlast resume {run}`, then start it again",
@@ -242,6 +243,9 @@ def _effect(request: Request, journal: Journal) -> list[ev.AnyEvent]:
     if request.what == "settle":
         args = decoders.decode(request.args, SettleArgs)
         return settled(journal, args, request.by) if args.run in ("", journal.run) else []
+    if request.what == ANSWER:
+        answer = decoders.decode(request.args, AnswerArgs)
+        return answered(journal.state, answer, request.by, journal.now())
     if request.what == "amend":
         amended = decoders.decode(request.args, AmendArgs)
         return [ev.ContractAmended(at=journal.now(), contract=amended.contract, by=request.by)]

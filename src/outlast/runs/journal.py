@@ -23,6 +23,7 @@ JSON_DEPTH_MAX = 200
 _PLAIN = (str, int, bool, type(None))
 _HEAD_EVENTS = (
     ev.AttemptStarted, ev.AttemptEnded, ev.Finished, ev.Parked, ev.Woken, ev.Requested, ev.ContractAmended, ev.PlanSet,
+    ev.QuestionAsked, ev.QuestionAnswered,
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()
@@ -74,6 +75,10 @@ class Owner(Protocol):
         """Take in what people asked of the run."""
 
 
+# Hears of events that are durable, in order, with the head after them. It must not wait, and must not raise.
+Listener = Callable[[tuple[ev.AnyEvent, ...], st.RunState], None]
+
+
 class Journal:
     """Appends events in order and keeps the head up to date. After a failed append it is of no more use."""
 
@@ -100,6 +105,7 @@ class Journal:
         self._owner = owner
         self.step = ""
         self.loop: Any = None  # the one event loop it is written from, in an async run
+        self.listener: Listener | None = None
 
     @property
     def run(self) -> str:
@@ -208,6 +214,11 @@ class Journal:
         due = before // HEAD_EVERY != self.seq // HEAD_EVERY or _marks_head(append.events)
         head = self.state if due else None
         return Batch(self.lease, self.standing.run, before, events, append.takes, head, encoded)
+
+    def committed(self, batch: Batch) -> None:
+        """A batch of ours is durable: tell whoever listens. A supervisor appends in order, one batch at a time."""
+        if self.listener is not None:
+            self.listener(batch.events, self.state)
 
     def _take(self, event: ev.AnyEvent) -> None:
         if type(event) is ev.BeatDone and st.is_plain(event):

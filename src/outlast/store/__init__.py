@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from outlast.errors import StoreRefused
+from outlast.store import credentials
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store, StorePlace
@@ -41,6 +42,7 @@ def plain_url() -> str:
 def locate(url: str | os.PathLike[str] | None = None) -> "StorePlace":
     """Where the store at a folder, a database file, or a URL is. Creates nothing."""
     text = os.fspath(url) if url is not None else default_url()
+    credentials.hide_in_environment()
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in _BACKENDS:
         raise StoreRefused(

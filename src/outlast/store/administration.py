@@ -12,8 +12,11 @@ class SharedPlace(Protocol):
     def url(self) -> str:
         """Its one URL, without a password."""
 
-    def init(self) -> list[str]:
-        """Make it; where there is one already, nothing changes."""
+    def init(self, *, with_roles: bool = False) -> list[str]:
+        """Make it, and its roles if they are wanted; where there is one already, nothing changes."""
+
+    def roles(self) -> list[str]:
+        """The SQL that makes its roles, for an administrator."""
 
     def migrate(self) -> list[str]:
         """Bring its schema to this version."""

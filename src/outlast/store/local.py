@@ -57,6 +57,26 @@ class Local:
         """Notes on imports in progress."""
         return self.folder / "importing"
 
+    @property
+    def notices(self) -> Path:
+        """Notices that are on their way to a person."""
+        return self.folder / "notices"
+
+    @property
+    def channels(self) -> Path:
+        """What became of the last notice on each channel."""
+        return self.folder / "channels.json"
+
+    @property
+    def link_secret(self) -> Path:
+        """Signs the links of notices."""
+        return self.folder / "link.secret"
+
+    @property
+    def page_note(self) -> Path:
+        """Where a running page is reached from elsewhere; locked while it runs."""
+        return self.folder / "page"
+
     def imported(self, run: str) -> Path:
         """The workspace of a run imported without a folder of the user's."""
         return self.folder / "imported" / run

@@ -351,6 +351,10 @@ class Store(Protocol):
     def disk_is_full(self) -> bool:
         """Whether the disk was found full: work in progress may end, nothing new may begin."""
 
+    @property
+    def host_id(self) -> str:
+        """This host as the store knows it, in `Holder` and in `AttemptStarted`; empty in a store of one host."""
+
     def check_exists(self) -> None:
         """Raise StoreGone, now and at every later write, if the store was deleted or replaced. Costs one stat."""
 

@@ -7,12 +7,20 @@ import time
 from collections.abc import Iterator
 
 from outlast.core import events as ev
-from outlast.errors import BudgetReached, DiskFull, EffectInDoubt, OutlastError, SaveError, StoreError
+from outlast.errors import (
+    BudgetReached,
+    DiskFull,
+    EffectInDoubt,
+    OutlastError,
+    SaveError,
+    StoreError,
+    WaitsForPerson,
+)
 from outlast.runs.engine.beat import BeatEngine
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 
-ENDS_ATTEMPT = (StoreError, DiskFull, BudgetReached)
+ENDS_ATTEMPT = (StoreError, DiskFull, BudgetReached, WaitsForPerson)
 ROOM_BYTES_MIN = 1 << 20  # with less on its disk, a save that failed most likely had no room
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 

@@ -25,11 +25,13 @@ from outlast.runs.opening import identity
 from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms, budget_of
 from outlast.store.protocol import RunFilter, Store, Summary
+from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.budget import check as budget_check
+from outlast.supervisor.chronicle.options import ChronicleOptions
 from outlast.supervisor.client.around import run_around
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.workspace_lock import Kind, occupant, occupied
-from outlast.supervisor.launch import environment, launch as supervisor_launch
+from outlast.supervisor.launch import approvals, environment, launch as supervisor_launch
 from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.launch.run import supervised_run
@@ -75,6 +77,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     guard: bool = False
     accept_unknown: bool = False
     gateway: str | None = None
+    approve: str | None = None
+    approve_within: str | None = None
     setup: str = ""
     as_step: bool = (
         False  # of the script around: done once in that run, whatever other runs of the script did
@@ -90,7 +94,7 @@ def check(request: RunRequest) -> None:
         program_of(request.words[0], "/")
 
 
-def start(request: RunRequest, link: Link, person: Person) -> int:
+def start(request: RunRequest, link: Link, person: Person, options: ChronicleOptions | None = None) -> int:
     """Carry a command that a person typed; return the exit code. Raises OutlastError if it is refused.
 
     The start restores a missing workspace from its save, and perhaps the program with it.
@@ -111,6 +115,8 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
         parks=request.parks, stall=request.stall, share=request.share, setup=request.setup, plain=request.plain,
         guard=_is_guarded(request, folder or cwd), accept_unknown=request.accept_unknown,
     )  # fmt: skip
+    here = settings.load(folder or cwd)
+    launch = approvals.recorded(launch, request.approve, request.approve_within, here, outward.known_kinds())
     agent = known_agent(launch)
     if agent is not None:
         check_version(agent, request.words, program, person)
@@ -137,7 +143,7 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
         terms, launch = _inside(around, terms, launch, as_step=request.as_step)
     run = supervised_run(terms, typed=True)
     _look_at_the_last(run, request, person)
-    return _carry(run, launch, variables, link, person, around=around)
+    return _carry(run, launch, variables, link, person, around=around, options=options)
 
 
 def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tuple[Terms, Launch]:
@@ -149,6 +155,8 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
     try:
         known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
         last = launch_of(store, known[0]) if known else None
+        outer = [each for each in store.list(RunFilter(run_prefix=around)) if each.run == around]
+        above = launch_of(store, outer[0]) if outer else None
     finally:
         stores.give_back(store)
     if known and known[0].run == around:
@@ -156,6 +164,7 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
             f"task {terms.task} is run {around}, in which this was started",
             hint="give the command inside of it another --task",
         )
+    launch = approvals.on_top(launch, above)
     was_inside = last is not None and last.within == around
     if as_step and known and (known[0].state.status == "failed" or not was_inside):
         terms = msgspec.structs.replace(terms, again=True)
@@ -167,17 +176,20 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
 
 def _identified(terms: Terms, launch: Launch) -> tuple[Terms, Launch]:
     """The terms of the run that is meant, before anything is decided by its workspace; and the launch, guarded if that run was:
-    what a guarded attempt left in doubt must not be done again unawares."""
+    what a guarded attempt left in doubt must not be done again unawares. What waited for a person in that run still does."""
     here = settings.load(Path(terms.workspace) if terms.workspace else None)
     store = stores.acquire(terms.store or here["store"] or None)
     try:
         terms = identity.identified(terms, store)
-        if launch.guard or terms.again:
+        if terms.again:
             return terms, launch
         where = RunFilter(task=terms.task, project=terms.project, parent="", open_only=True)
         known = store.list(where, limit=1)
         last = launch_of(store, known[0]) if known else None
-        return terms, msgspec.structs.replace(launch, guard=last is not None and last.guard)
+        was_guarded = last is not None and last.guard
+        return terms, approvals.on_top(
+            msgspec.structs.replace(launch, guard=launch.guard or was_guarded), last
+        )
     finally:
         stores.give_back(store)
 
@@ -284,6 +296,7 @@ def resume(
     person: Person,
     *,
     opened: bool = False,
+    options: ChronicleOptions | None = None,
 ) -> int:
     """Carry on a run as its last start recorded it; the exit code. The store must not be open here: it has threads.
 
@@ -305,7 +318,7 @@ def resume(
     terms = terms_of(
         state.task, store=url, project=summary.project, workspace=state.workspace or None, files="keep"
     )
-    return _carry(supervised_run(terms), launch, variables, link, person, "resumed")
+    return _carry(supervised_run(terms), launch, variables, link, person, "resumed", options=options)
 
 
 def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
@@ -329,9 +342,9 @@ def no_terminal(summary: Summary) -> UsageError:
 
 def _carry(
     run: RunEngine, launch: Launch, variables: dict[str, str], link: Link, person: Person,
-    kind: Kind = "command", *, around: str = "",
+    kind: Kind = "command", *, around: str = "", options: ChronicleOptions | None = None,
 ) -> int:  # fmt: skip
-    supervisor = Supervisor(run, launch, variables, link, person)
+    supervisor = Supervisor(run, launch, variables, link, person, options)
     if not run.terms.workspace or launch.share:
         return supervisor.carry()
     store = stores.acquire(run.terms.store or run.settings["store"] or None)
@@ -401,7 +414,7 @@ def _workspace(request: RunRequest, cwd: Path, person: Person) -> Path | None:
     try:
         repo.refuse(folder)
     except WorkspaceRefused as error:
-        person.say(f"no files are saved: {error}")
+        person.say(f"no files are saved: {error}", needed=True)
         return None
     if os.path.lexists(folder / ".git") and (why := repo.distrusted(folder)):
         person.say(why)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from outlast import settings
 from outlast.core import budget as budgets, events as ev, restarts, verdict
 from outlast.core.state import RunState
-from outlast.core.verdict import EXIT_BUDGET, EXIT_DONE, EXIT_FAILED, Verdict, is_own_limit
+from outlast.core.verdict import EXIT_BUDGET, EXIT_DONE, EXIT_FAILED, NEEDS_SOMEBODY, Verdict, is_own_limit
 from outlast.errors import (
     AgentStopped,
     BudgetReached,
@@ -28,6 +28,7 @@ from outlast.errors import (
     Stopped,
     StoreError,
     UnreachedEffect,
+    WaitsForPerson,
 )
 from outlast.inspect import find, standing
 from outlast.operations import prices, requests
@@ -42,6 +43,8 @@ from outlast.supervisor.attempt import limits as attempt_limits, stop as attempt
 from outlast.supervisor.attempt.attempt import Attempt
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.budget.enforce import NO_PRICE, WrapsUp
+from outlast.supervisor.chronicle import conclusion
+from outlast.supervisor.chronicle.options import ChronicleOptions, chronicle_of
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
@@ -63,10 +66,12 @@ class Supervisor:
         variables: dict[str, str],
         link: Link,
         person: Person,
+        options: ChronicleOptions | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
         self._run, self._launch, self._variables, self._person = run, launch, variables, person
+        self._chronicle = chronicle_of(run, launch, person, options or ChronicleOptions())
         self._signals = StopSignals(link)
         notices.listen(notices.Listener(self._waits_for_store, person.say))
         self._limits = attempt_limits.limits_of(launch, wait_s=run.settings["restart_wait_s"])
@@ -75,17 +80,29 @@ class Supervisor:
         self._announcement = background.Announcement()
         self._reset_at: datetime | None = None
         self._last_notice_s = -math.inf
+        self._was_done = False  # before we came
         self._wraps_up = False  # it is started once more, only to come to its ending
         run.meter.pays_first = launch.gateway or known_agent(launch) is not None
 
     def carry(self, workspace: Occupied | None = None) -> int:
         """Until the run is done, stopped, parked or given up; the exit code. `workspace`: the folder that it has for itself."""
+        try:
+            code = self._carry(workspace)
+            self._conclude(code)
+            return code
+        finally:
+            self._chronicle.close()
+
+    def _carry(self, workspace: Occupied | None) -> int:
         while True:
             code, decision = self._once(workspace)
             if decision is None:
                 return code
             match decision:
                 case restarts.Again(wait_s=wait_s):
+                    self._chronicle.waits(
+                        self._run.state, "restart", self._run.state.evidence, seconds=wait_s
+                    )
                     if wait_s:
                         self._person.say(f"{self._run.state.evidence}; again in {wait_s:.0f} s")
                     stopped = self._wait(wait_s)
@@ -100,19 +117,24 @@ class Supervisor:
         """One attempt, from claim to release; its exit code, and what comes next if that is to be decided."""
         attempt = Attempt(
             self._run, self._launch, self._variables, self._signals, self._person,
-            guardian=self._guardian, announcement=self._announcement, workspace=workspace,
+            guardian=self._guardian, announcement=self._announcement, chronicle=self._chronicle, workspace=workspace,
             wraps_up=self._wraps_up,
         )  # fmt: skip
         try:
-            if attempt.carry():
-                self._tell("done", attempt.left_undone())
+            is_new = attempt.carry()
+            self._chronicle.flush()
+            if is_new:
+                self._tell("done", left := attempt.left_undone(), needed=bool(left))
             else:
+                self._was_done = True
                 self._person.say(f"task {self._run.task} is done already: {self._run.id}")
             return EXIT_DONE, None
         except (AgentStopped, ContractError) as error:
             return self._judge(error)
         except (EffectError, UnreachedEffect) as error:
             return self._leave(f"{error}" + (f"; {error.hint}" if error.hint else "")), None
+        except WaitsForPerson as error:
+            return self._waits(error)
         except attempt_limits.GivenUp as error:
             return self._given_up(str(error)), None
         except attempt_limits.HeldBack as error:
@@ -137,9 +159,10 @@ class Supervisor:
                 attempt.beat_ended()
 
     def _judge(self, error: AgentStopped | ContractError) -> tuple[int, restarts.Decision | None]:
+        self._chronicle.flush()
         state = self._run.state
         if isinstance(error, AgentStopped) and error.exit_code >= 128:
-            self._person.say(f"stopped: {error}; {self._way_on('goes on')}")
+            self._person.say(f"stopped: {error}; {self._way_on('goes on')}", needed=True)
             return error.exit_code, None
         if isinstance(error, WrapsUp):
             self._wraps_up = True
@@ -147,15 +170,17 @@ class Supervisor:
         word = self._verdict().word
         if word == "in_doubt":
             return self._leave(self._doubt(state)), None
+        if word == "waiting":
+            return self._waits(error)
         if isinstance(error, attempt_stop.LeftByPerson):
             self._person.say(f"{error}; {self._ways_on()}")
             return EXIT_DONE, None
         if self._launch.interactive and isinstance(error, AgentStopped) and state.cause != "budget":
-            self._person.say(f"{error}; {self._way_on('goes on')}")
+            self._person.say(f"{error}; {self._way_on('goes on')}", needed=True)
             return EXIT_FAILED, None
         if isinstance(error, AgentStopped) and error.wanted and error.cause == "crash":
             # It would be the same at every try.
-            self._tell("failed", f"{error}; fix the command and run it again")
+            self._tell("failed", f"{error}; fix the command and run it again", needed=True)
             return EXIT_FAILED, None
         cause = state.cause or "crash"
         self._reset_at = error.reset_at if isinstance(error, AgentStopped) else None
@@ -168,9 +193,25 @@ class Supervisor:
         code = EXIT_BUDGET if cause == "budget" else EXIT_FAILED
         if isinstance(decision, restarts.Stop) and decision.status != "failed":  # `_fail` tells of those
             more = self._more(state) if cause == "budget" else ""
-            self._tell("budget" if cause == "budget" else "failed", (decision.why or state.evidence) + more)
+            what = "budget" if cause == "budget" else "failed"
+            self._tell(what, (decision.why or state.evidence) + more, needed=True)
         self._wraps_up = False
         return code, decision
+
+    def _waits(self, error: OutlastError) -> tuple[int, restarts.Decision | None]:
+        """Leave the run to a person; or go on at once with an answer that came while the attempt was ending."""
+        with self._store() as store:
+            came = requests.take_answers(store, self._run.id)
+            if came:
+                self._run.journal.restart(requests.summary_of(store, self._run.id).state)
+        word = self._verdict().word
+        heard = came or (isinstance(error, WaitsForPerson) and not error.questions)
+        if heard and word not in ("waiting", "in_doubt", "paused", "cancelled"):
+            return EXIT_FAILED, restarts.Again(0.0)
+        words = f"{error}" if isinstance(error, WaitsForPerson) else self._run.state.evidence
+        return self._leave(
+            words + (f"; {error.hint}" if error.hint else f"; {self._way_on('lets it go on')}")
+        ), None
 
     def _more(self, state: RunState) -> str:
         """The command that goes on with a run whose limit is reached: our limit, or one that the command line gives the agent."""
@@ -191,7 +232,8 @@ class Supervisor:
 
     def _ended(self, error: OutlastError) -> int:
         """Say why the run ended (a request to stop, a spent budget, a lost store). It is not tried again."""
-        self._person.say(f"{error}" + (f"; {error.hint}" if error.hint else ""))
+        self._chronicle.flush()
+        self._person.say(f"{error}" + (f"; {error.hint}" if error.hint else ""), needed=True)
         if isinstance(error, BudgetReached):
             return EXIT_BUDGET
         return 128 + signal.SIGTERM if isinstance(error, RunKilled) else error.exit_code
@@ -233,7 +275,7 @@ class Supervisor:
                         wanted=True,
                     )
                 )
-        self._person.say(f"{why.evidence}: no more attempts; {self._way_on('goes on')}")
+        self._person.say(f"{why.evidence}: no more attempts; {self._way_on('goes on')}", needed=True)
         return 128 + why.number
 
     def _park(self, cause: ev.Cause) -> int:
@@ -265,8 +307,9 @@ class Supervisor:
 
     def _leave(self, why: str) -> int:
         """Tell the person how the run is left; the exit code that says the same."""
+        self._chronicle.flush()
         word, cause = self._verdict().word, self._run.state.cause
-        self._tell(verdict.notice(word, cause), why)
+        self._tell(verdict.notice(word, cause), why, needed=word not in ("done", "parked", "due"))
         return verdict.exit_code(word, cause)
 
     def _way_on(self, does: str) -> str:
@@ -311,8 +354,9 @@ class Supervisor:
     def _write(self, event: ev.AnyEvent) -> None:
         """Record one event in the run between two attempts."""
         with self._store() as store, requests.claimed(store, self._run.id) as journal:
-            journal.store.append(journal.batch(Append((event,))))
+            journal.store.append(batch := journal.batch(Append((event,))))
             self._run.journal.restart(journal.state)
+            self._chronicle.hear(batch.events, journal.state)
 
     @contextlib.contextmanager
     def _store(self) -> Iterator[Store]:
@@ -323,5 +367,18 @@ class Supervisor:
         finally:
             stores.give_back(store)
 
-    def _tell(self, what: str, why: str = "") -> None:
-        self._person.tell(self._run, self._run.journal.store.local.run_folder(self._run.state.run), what, why)
+    def _tell(self, what: str, why: str = "", *, needed: bool = False) -> None:
+        self._person.tell(self._run, what, why, needed=needed)
+
+    def _conclude(self, code: int) -> None:
+        """Tell what the run took and where its result is, after the sentence that says how it ended."""
+        if not self._chronicle.is_on and self._person.quiet:
+            return
+        with contextlib.suppress(OutlastError, OSError), self._store() as store:
+            why = self._person.last
+            ended = conclusion.of(store, self._run.id, code, why)
+            if ended.needs in NEEDS_SOMEBODY:
+                self._chronicle.waits(self._run.state, "person", why, next_=ended.next)
+            self._chronicle.tell(ended)
+            if not self._was_done:
+                self._person.say(conclusion.words(ended, self._run.state, names_next="`outlast " not in why))

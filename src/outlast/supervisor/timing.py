@@ -17,6 +17,7 @@ class Timing:
     stop_grace_s: float = 6.0  # between SIGTERM and SIGKILL: an agent writes its transcript
     left_grace_s: float = 2.0  # the command has ended, so what it left running has nothing to finish
     calls_end_s: float = 2.0  # the programs of these calls are dead: only their record is missing
+    person_tick_s: float = 0.05  # a call that waits for a person looks whether its script is gone
     calls_look_s: float = 0.01  # they mostly end within milliseconds
     orphan_grace_s: float = 2.0  # for the command of a call whose script died
 
@@ -75,6 +76,7 @@ class Timing:
     silent_s: float = 10.0  # for a connection to say what it wants
     accept_retry_s: float = 0.05  # after there were no descriptors or threads
     turn_wait_s: float = 30.0  # for what a call of the same name left running when its script died: twice its grace, and killing
+    relayed_s: float = 60.0  # for a command that we run for one typed below an agent
     hello_s: float = 10.0  # for the run around a script to answer; else the script gets a run of its own
     left_open_s: float = 2.0  # what a command left running may still print into its record
     keeper_leaving_s: float = 30.0  # for a keeper to record that its script is gone, with a save
@@ -85,6 +87,11 @@ class Timing:
     streaming_s: float = 0.05  # after this long without output, the log has all the time
     partial_line_s: float = 2.0  # then the beginning of a line is shown: it is a question, or a progress bar
     status_line_s: float = 1.0  # eyes do not need it oftener
+    beat_lines_burst: int = 20  # lines at once on a terminal: a script with quick steps shows each
+    beat_line_s: float = 0.2  # then one each so long: more nobody reads
+    apart_beat_line_s: float = 60.0  # between two lines where nobody watches a terminal: a log shall not fill
+    chronicle_flush_s: float = 1.0  # for lines to be shown and written when an attempt or the run ends
+    feed_look_s: float = 0.05  # between two looks at whether a slow reader of JSON lines takes more
     log_poll_s: float = 0.2  # `outlast output --follow`
 
     # A person or the service.

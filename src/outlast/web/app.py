@@ -4,16 +4,18 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from outlast.acts import approve
 from outlast.core import text as core_text
 from outlast.errors import OutlastError
-from outlast.web import api, metrics, openapi, page_table, query
+from outlast.web import api, link, metrics, openapi, page_table, query
 from outlast.web.html import assets, formats
 from outlast.web.html.layout import View
-from outlast.web.http import guard, responses
+from outlast.web.http import guard, peers, responses
 from outlast.web.http.requests import Malformed, Request, form
 from outlast.web.http.responses import Answer, Refused
 from outlast.web.http.server import Connection
-from outlast.web.pages import login, problem
+from outlast.web.pages import problem
+from outlast.web.pages.outside import login
 from outlast.web.site import Site
 
 EVENTS = "text/event-stream; charset=utf-8"
@@ -106,6 +108,11 @@ class App:
         if segments == ("login",):
             _allow(method, "GET", "POST")
             return self._login(request, connection)
+        if segments[:1] == (guard.LINK,) and len(segments) == 2:
+            _allow(method, "GET", "POST")
+            if method == "POST":
+                self._refuse_inside(connection, "")
+            return link.answer(self._site, request, segments[1], self._by(connection))
         for page in page_table.PAGES:
             values = _matched(page.segments, segments)
             if values is not None:
@@ -113,12 +120,28 @@ class App:
                 _allow(method, "GET", *(["POST"] if acts else []))
                 session = self._site.guard.session(request, connection)
                 if method == "POST":
+                    self._refuse_inside(connection, values.get("act", ""))
                     return page_table.press(self._site, request, values, session, self._by(connection))
                 return page_table.show(self._site, page, request, values, session)
         raise Refused(404, f"no such page: {request.path!r:.100}", "see / for all runs")
 
     def _by(self, connection: Connection) -> str:
         return self._site.guard.by(connection, self._site.by)
+
+    def _refuse_inside(self, connection: Connection, act: str) -> None:
+        """Refuse an act that a process inside of a run asks for: only a person outside of it decides. Stopping is free to all."""
+        opened = self._site.opened()
+        if act in ("pause", "cancel") or opened is None:
+            return
+        found = peers.holders(connection.peer, connection.here)
+        if found is None:
+            raise Refused(409, "nothing was done: whoever asked was gone already", "ask again, and wait")
+        for pid in found:
+            if within := approve.run_around(opened.store, pid):
+                raise Refused(
+                    403, f"this comes from inside run {within}: only a person outside of every run acts here",
+                    "open the page in a browser that no run has started",
+                )  # fmt: skip
 
     def _api(self, request: Request, method: str, connection: Connection) -> Answer:
         if request.segments == ("api", "openapi.json"):
@@ -137,6 +160,8 @@ class App:
             raise Refused(404, f"no such address: {request.path!r:.100}", "see /api/openapi.json")
         _allow(method, *(operation.method for operation, _ in fits))
         operation, values = next(fit for fit in fits if fit[0].method == method)
+        if method == "POST":
+            self._refuse_inside(connection, values.get("act", ""))
         by = self._by(connection) if method == "POST" else ""
         return api.answer(self._site, operation, request, values, self._zone(request), by)
 

@@ -64,6 +64,10 @@ def _lines(rows: list[Row], number: int, requests: Requests, listeners: int) -> 
         yield f'outlast_runs{{status="{status}",what="{what}"}} {runs}'
     needing = sum(row.what == KINDS[0] for row in rows)
     yield from _one("outlast_runs_needing_a_person", "gauge", "Runs that wait for a person.", needing)
+    questions = sum(len(row.waits_for) for row in rows)
+    yield from _one(
+        "outlast_questions_open", "gauge", "Questions and approvals that wait for a person.", questions
+    )
     stranded = sum(row.stranded for row in rows)
     about = "Runs that stopped without being asked to, and that will not restart by themselves."
     yield from _one("outlast_runs_stranded", "gauge", about, stranded)

@@ -77,6 +77,8 @@ WISH = (
     Param("task", Text, "of fork: the new run's task"),
     Param("save", Text, "of restore: which save"),
     Param("folder", Text, "of restore: the new folder"),
+    Param("question", Text, "of approve, reject and answer: which question; empty for the only one"),
+    Param("text", Lines, "of answer: the answer; of reject: the reason"),
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 
 from outlast.core import secrets
-from outlast.core.secret_formats import SERVICES
+from outlast.core.secrets.formats import SERVICES
 
 LOOKED_AT_BYTES = (
     16 << 20

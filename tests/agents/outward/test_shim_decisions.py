@@ -59,11 +59,11 @@ class Decisions:
         self._folder, self._project, self._known = folder, project, known
         folder.mkdir()
 
-    def of(self, lines: Sequence[tuple[dict[str, str], list[str]]]) -> list[bool]:
-        """Whether each passes without being asked about."""
+    def of(self, lines: Sequence[tuple[dict[str, str], list[str]]], home: str | None = None) -> list[bool]:
+        """Whether each passes without being asked about. `home`: that of this user, where no variable names one."""
         for program in {words[0] for _, words in lines}:
             (self._folder / program).write_text(
-                "real=/bin/true\n" + shims.decision(program, "exec /bin/false", self._known)
+                "outlast_real=/bin/true\n" + shims.decision(program, "exec /bin/false", self._known, home)
             )
         texts = []
         for variables, words in lines:
@@ -127,7 +127,7 @@ def reaches(found: Sequence[Outward], program: str) -> bool:
     """Whether something of this is the program's own doing, or that of one that it would find without a shim: what it starts by
     way of the PATH has a shim of its own."""
     by_name = tasks.PROGRAMS - frozenset(tasks.VALUES)  # `sh` puts the shims in front again below these
-    elsewhere = program in runners.SHIMMED - {"env"} - by_name or program in inside.FILES
+    elsewhere = program in runners.SHIMMED - {"env"} - by_name or inside.files(program, "")
     return any(each.words[:1] == (program,) or elsewhere for each in found)
 
 
@@ -176,7 +176,8 @@ def test_what_surely_stays_inside_starts_no_python(project: Path, line: str) -> 
     "line",
     ["git -c alias.x=push x", "git -c alias.x=!true x", "git --config-env=alias.x=X x", "git up", "git -- push", "git submodule foreach push",
      "npm run build", "npm x", "pnpm build", "yarn workspace a build", "curl -X", "curl -X POST h", "curl -X GET -d x h", "curl -X GET -XPOST h",
-     "curl -X -d h", "curl -sXPOST h", "gh run rerun 7", "gh run -R o/r rerun", "docker run x", "docker -z push x", "kubectl apply -f x", "aws out"],
+     "curl -X -d h", "curl -sXPOST h", "gh run rerun 7", "gh run -R o/r rerun", "docker run x", "docker -z push x", "kubectl apply -f x", "aws out",
+     "git whatchanged", "cargo b", "cargo clippy", "hg status"],
 )  # fmt: skip
 def test_what_may_reach_outside_is_asked_about(project: Path, line: str) -> None:
     variables = {"HOME": f"{project}/home"}
@@ -189,3 +190,13 @@ def test_a_file_of_options_makes_every_call_one_to_ask_about(project: Path, word
     if not words.startswith("wget"):
         lines.append(({"HOME": f"{project}/apart"}, words.split()))
     assert Decisions(project / "shims", project, rules.load()).of(lines) == [True, False, False][: len(lines)]
+
+
+@pytest.mark.parametrize("words", ["curl http://h", "curl -X GET http://h", "wget http://h"])
+@pytest.mark.parametrize(("home", "passes"), [("home", True), ("sends", False)])
+def test_where_no_variable_names_a_home_the_users_own_one_counts(
+    project: Path, words: str, home: str, passes: bool
+) -> None:
+    (project / "$a } \\ `b").symlink_to(project / home)
+    found = Decisions(project / "shims", project, rules.load())
+    assert found.of([({}, words.split())], str(project / "$a } \\ `b")) == [passes]

@@ -210,3 +210,33 @@ def test_every_shim_is_a_script_that_sh_accepts(tmp_path: Path) -> None:
         script = tmp_path / name
         script.write_text(shims.shim_script(name, f"/usr/bin/{name}", "/usr/bin/python3", "/x/client.py"))
         subprocess.run(["sh", "-n", str(script)], check=True, timeout=60)
+
+
+NAMES = "real behind place word first skip value file needed home name client command".split()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["git", "status"], ["git", "-C", ".", "log", "push"], ["npm", "ls"], ["curl", "-X", "GET", "http://h"], ["curl", "http://h"],
+        ["wget", "http://h"], ["gh", "pr", "list"], ["docker", "ps"], ["cargo", "build"],
+    ],
+)  # fmt: skip
+def test_the_program_has_the_variables_of_its_caller(tmp_path: Path, words: list[str]) -> None:
+    """A variable that the caller has exported is exported again with whatever its shim puts into it."""
+    real, shim = tmp_path / "real", tmp_path / words[0]
+    real.write_text(f"#!{sys.executable} -IS\nimport json, os\nprint(json.dumps(dict(os.environ)))\n")
+    shim.write_text(shims.shim_script(words[0], str(real), sys.executable, "/dev/null", folder=str(tmp_path)))
+    for path in (real, shim):
+        path.chmod(0o700)
+    given = {name: f"the caller's {name}" for name in NAMES}
+    done = subprocess.run(
+        [str(shim), *words[1:]],
+        env={"PATH": os.defpath, **given},
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    seen = json.loads(done.stdout)
+    assert {name: seen.get(name) for name in NAMES} == given
+    assert set(seen) <= {"PATH", "PWD", "LC_CTYPE", *NAMES}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from outlast.agents import KnownAgent
-from outlast.agents.claude.cli import FILE_TOOLS, NAMES, PACKAGES, ClaudeCli, read_login
+from outlast.agents.claude.cli import NAMES, PACKAGES, ClaudeCli, read_login
 from outlast.agents.claude.transcript import NAME, ClaudeTranscript
 from outlast.agents.common.launch import fresh_id as new_id, now
 from outlast.agents.common.login import LoginBilling
@@ -20,7 +20,6 @@ RELEASE = Release(
         mends=True,
         tells=True,
         http_hooks=True,
-        file_tools=frozenset(FILE_TOOLS),
         response_ids=True,
     ),
     oldest=(2, 0),

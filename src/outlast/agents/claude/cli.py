@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from outlast.agents.common import (
     hook_reply,
     json_lines,
     launch as common_launch,
+    own_server,
     providers,
     versions,
 )
@@ -34,6 +35,7 @@ from outlast.errors import UsageError
 PACKAGES = ("@anthropic-ai/claude-code",)
 SETTINGS_MAX_BYTES = 4 << 20
 SETTINGS_FILE = "claude-settings.json"
+MCP_FILE = "claude-mcp.json"
 # SessionStart is left out: it is the one hook whose runs show in stream-json output.
 HOOKED = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "SessionEnd")
 # A version that does not know an event ignores the whole file without a word (seen: 2.0.0, 2.1.0), and hooks are how
@@ -56,7 +58,7 @@ FILE_TOOLS = (
     "TodoWrite",
     "Write",
 )
-OTHER_TOOLS = f"^(?!(?:{'|'.join(FILE_TOOLS)})$)"
+OWN_TOOLS = tuple(f"mcp__{own_server.NAME}__{tool}" for tool in own_server.TOOLS)  # ours stay inside as well
 UNRECORDED = "--no-session-persistence"
 
 TABLE = argv.Table(
@@ -208,9 +210,25 @@ class ClaudeCli:
         if by_http:
             variables |= providers.direct(ask)
         if ask.hook or variables:
-            added += ("--settings", str(_write_settings(parts, ask, variables, by_http=by_http)))
+            # A list of servers ends where the next flag begins, so ours stands before that.
+            added += (
+                *_mcp_flag(ask),
+                "--settings",
+                str(_write_settings(parts, ask, variables, by_http=by_http)),
+            )
             parts = argv.without(parts, "--settings")
-        return AgentCommand((*ask.words[:start], *added, *argv.joined(parts)), variables, session, by_http)
+        defers = self._defers(parts, ask)
+        words = (*ask.words[:start], *added, *argv.joined(parts))
+        unhooked = unhooked_for(ask) if by_http else frozenset()
+        return AgentCommand(words, variables, session, by_http, unhooked, defers)
+
+    def _defers(self, parts: argv.Parts, ask: Ask) -> bool:
+        """Whether a hook may put a call aside: only where nobody is at the terminal, and in a version that was tried. One that
+        does not know the word might let the call pass."""
+        printing = argv.has(parts, "--print") and not ask.interactive
+        return (
+            printing and bool(ask.hook) and _version(ask) >= LATER and not argv.has(parts, "--input-format")
+        )
 
     def _by_http(self, parts: argv.Parts, ask: Ask) -> bool:
         """Whether its hooks come by HTTP: its version can deny what nobody answers, and nothing may keep them from us."""
@@ -219,6 +237,7 @@ class ClaudeCli:
             or not ask.hook
             or _version(ask) < BY_HTTP
             or argv.has(parts, "--managed-settings")
+            or self.hooks_off(ask)
         ):
             return False
         login = provider.ClaudeLogin(parts, ask.environment, ask.cwd)
@@ -240,10 +259,7 @@ class ClaudeCli:
                 return f"{flag} switches hooks off"
         if ask.environment.get("CLAUDE_CODE_SIMPLE") in ("1", "true"):
             return "CLAUDE_CODE_SIMPLE switches hooks off"
-        login = provider.ClaudeLogin(parts, ask.environment, ask.cwd)
-        if json_lines.flag(login.settings, "disableAllHooks"):
-            return "its settings switch hooks off (disableAllHooks)"
-        return ""
+        return provider.forbids_hooks(provider.ClaudeLogin(parts, ask.environment, ask.cwd))
 
     def hook(self, data: bytes) -> Hook:
         read = json_lines.decode(data, _hook_input)
@@ -277,13 +293,16 @@ class ClaudeCli:
 
     def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
         read = json_lines.decode(data, _hook_input)
-        return hook_reply.reply(read.hook_event_name if read else "PreToolUse", answer), 0
+        event = read.hook_event_name if read else "PreToolUse"
+        if answer.aside and event == "PreToolUse":
+            return hook_reply.aside(answer), 0
+        return hook_reply.reply(event, answer), 0
 
 
 def _of_batch(read: _HookInput, lane: str) -> Iterator[ToolStart | ToolEnd]:
     """The calls of a batch that no other hook tells of. How they ended its transcript says better."""
     for call in read.tool_calls:
-        if call.tool_name in FILE_TOOLS and call.tool_use_id:
+        if call.tool_name in (*FILE_TOOLS, *OWN_TOOLS) and call.tool_use_id:
             yield ToolStart(call.tool_use_id, call.tool_name, call.tool_input, lane)
             yield ToolEnd(call.tool_use_id, True, lines.text_of(call.tool_response), lane, sure=False)
 
@@ -315,17 +334,42 @@ def _write_settings(parts: argv.Parts, ask: Ask, variables: Mapping[str, str], *
     known = _version(ask) >= LATER
     path = ask.folder / SETTINGS_FILE
     if by_http and ask.by_http is not None:
-        settings = with_http_hooks(settings, ask.by_http)
+        settings = with_http_hooks(settings, ask.by_http, unhooked_for(ask))
     elif ask.hook:
         settings = with_hooks(settings, ask.hook, (*HOOKED, *HOOKED_LATER) if known else HOOKED)
+    if ask.interactive and ask.status_line and known and not _has_status_line(parts, ask):
+        settings = {**settings, "statusLine": {"type": "command", "command": ask.status_line}}
+    if ask.mcp is not None:
+        settings = with_own_tools(settings)
     if variables:
         settings = {**settings, "env": {**json_lines.inner(settings, "env"), **variables}}
-    data = msgspec.json.encode(settings)
+    return _write_private(path, msgspec.json.encode(settings))
+
+
+def _write_private(path: Path, data: bytes) -> Path:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "wb") as file:
         os.fchmod(descriptor, 0o600)
         file.write(data)
     return path
+
+
+def _has_status_line(parts: argv.Parts, ask: Ask) -> bool:
+    """Whether the user has a status line of their own, or said that there shall be none."""
+    return "statusLine" in provider.ClaudeLogin(parts, ask.environment, ask.cwd).settings
+
+
+def _mcp_flag(ask: Ask) -> tuple[str, ...]:
+    """Our MCP server for this run, besides the user's own."""
+    if ask.mcp is None:
+        return ()
+    listed = msgspec.json.encode({"mcpServers": own_server.listed({}, ask.mcp)})
+    return ("--mcp-config", str(_write_private(ask.folder / MCP_FILE, listed)))
+
+
+def unhooked_for(ask: Ask) -> frozenset[str]:
+    """The tools that no hook by HTTP is asked for."""
+    return frozenset(FILE_TOOLS) | (frozenset(OWN_TOOLS) if ask.mcp is not None else frozenset())
 
 
 def _read_settings(given: str, cwd: Path) -> Mapping[str, object]:
@@ -363,7 +407,21 @@ def with_hooks(
     return {**settings, "hooks": hooks}
 
 
-def with_http_hooks(settings: Mapping[str, object], hook: HttpHook) -> dict[str, object]:
+def with_own_tools(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings under which it may call our tools without asking a person; what the user forbids stays forbidden."""
+    permissions = json_lines.inner(settings, "permissions")
+    allowed = [*json_lines.items(permissions, "allow"), *OWN_TOOLS]
+    return {**settings, "permissions": {**permissions, "allow": allowed}}
+
+
+def other_than(tools: Iterable[str]) -> str:
+    """A pattern of all names of tools but these."""
+    return f"^(?!(?:{'|'.join(sorted(tools))})$)"
+
+
+def with_http_hooks(
+    settings: Mapping[str, object], hook: HttpHook, unhooked: Iterable[str] = FILE_TOOLS
+) -> dict[str, object]:
     """The same by HTTP. What nobody answers before a call denies it; after a call nothing can be denied any more."""
     theirs = json_lines.inner(settings, "hooks")
     ours = {
@@ -373,6 +431,6 @@ def with_http_hooks(settings: Mapping[str, object], hook: HttpHook) -> dict[str,
     for event in (*HOOKED, *HOOKED_LATER):
         is_of_tool = event in ("PreToolUse", "PostToolUse", "PostToolUseFailure")
         denies = {"onFailure": "block"} if event == "PreToolUse" else {}
-        entry = {"matcher": OTHER_TOOLS if is_of_tool else "*", "hooks": [ours | denies]}
+        entry = {"matcher": other_than(unhooked) if is_of_tool else "*", "hooks": [ours | denies]}
         hooks[event] = [*json_lines.items(theirs, event), entry]
     return {**settings, "hooks": hooks}

@@ -13,6 +13,8 @@ BASE_URL = "ANTHROPIC_BASE_URL"
 # Away from its maker's own address it leaves out some of what it can; the gateway passes on to that very address.
 ASSUMED = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
 MANAGED = Path("/etc/claude-code/managed-settings.json")
+MANAGED_MORE = "managed-settings.d"  # beside it: more of them, by name
+FETCHED = "remote-settings.json"  # in its own folder: what its organisation said last
 ELSEWHERE = (
     "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_MANTLE",
     "CLAUDE_CODE_USE_ANTHROPIC_AWS", "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD", "CLAUDE_CODE_USE_GATEWAY",
@@ -33,7 +35,9 @@ class ClaudeLogin:
         self.settings: dict[str, object] = {}
         for layer in self._layers(parts, cwd):
             self.settings = providers.merged(self.settings, layer)
-        self.managed = providers.json_file(MANAGED)
+        self.managed: dict[str, object] = {}
+        for path in self._managed_files():
+            self.managed = providers.merged(self.managed, providers.json_file(path))
         self.settings = providers.merged(self.settings, self.managed)
         set_there = json_lines.inner(self.settings, "env")
         self.environment = {**environment, **{key: str(value) for key, value in set_there.items()}}
@@ -55,6 +59,10 @@ class ClaudeLogin:
         elif given:
             found.append(providers.json_file(cwd / given))
         return found
+
+    def _managed_files(self) -> list[Path]:
+        more = sorted(MANAGED.with_name(MANAGED_MORE).glob("[!.]*.json"))
+        return [MANAGED, *more, *([self._config / FETCHED] if self._config is not None else [])]
 
     @property
     def upstream(self) -> str:
@@ -112,6 +120,18 @@ class ClaudeLogin:
 # With any of these nobody can say whether its hooks reach us by HTTP: a list of the addresses that they may have, a sandbox
 # with a proxy of its own.
 _HTTP_HOOKS = "allowedHttpHookUrls"
+
+
+def forbids_hooks(login: ClaudeLogin) -> str:
+    """Why none of our hooks runs; empty if nothing keeps them from it."""
+    if json_lines.flag(login.settings, "disableAllHooks"):
+        return "its settings switch hooks off (disableAllHooks)"
+    if json_lines.flag(login.managed, "allowManagedHooksOnly"):
+        return "its managed settings allow no other hooks (allowManagedHooksOnly)"
+    locked = login.managed.get("strictPluginOnlyCustomization", False)
+    if locked is False or (isinstance(locked, list) and "hooks" not in locked):
+        return ""
+    return "its managed settings allow no other hooks (strictPluginOnlyCustomization)"
 
 
 def forbids_http(login: ClaudeLogin) -> bool:

@@ -20,6 +20,7 @@ from outlast.agents.common import (
     hook_reply,
     json_lines,
     launch as common_launch,
+    own_server,
     providers,
     versions,
 )
@@ -27,7 +28,7 @@ from outlast.agents.common.grammar import Grammar
 from outlast.agents.events import BatchEnd, Session, ToolEnd, ToolStart
 from outlast.agents.release import Names
 from outlast.agents.timing import Timing
-from outlast.agents.values import AgentCommand, Answer, Ask, CommandLine, Hook
+from outlast.agents.values import AgentCommand, Answer, Ask, CommandLine, Hook, McpServer
 
 PACKAGES = ("@openai/codex",)
 HOOKED = {
@@ -118,6 +119,8 @@ class CodexCli:
         if ask.hook:
             hooks = _hook_flags(ask.hook, parts, program)
             parts = _without_hooks(parts)
+        if ask.mcp is not None:
+            hooks += ("--config", _mcp_setting(ask.mcp))
         if ask.routes:
             ours = provider.CodexLogin(parts, ask.environment).routed(ask)
             parts, theirs = provider.split(parts, ours)
@@ -243,6 +246,17 @@ def _hook_flags(command: Sequence[str], parts: argv.Parts, program: str) -> tupl
     if known and not any(_setting(part).startswith(("hooks.state", "hooks=")) for part in parts):
         return (*flags, "--config", f"hooks.state={{{','.join(trusted)}}}")
     return (*flags, "--dangerously-bypass-hook-trust")
+
+
+def _mcp_setting(server: McpServer) -> str:
+    """Our MCP server for this run, besides the user's own. It gives a server few of its variables, so they are named."""
+    string = providers.toml_string
+    variables = ",".join(f"{name}={string(value)}" for name, value in server.variables.items())
+    words = ",".join(map(string, server.command[1:]))
+    return (
+        f"mcp_servers.{own_server.NAME}={{command={string(server.command[0])},args=[{words}],env={{{variables}}},"
+        'default_tools_approval_mode="approve"}'
+    )
 
 
 def trust_hash(label: str, line: str) -> str:

@@ -57,9 +57,7 @@ def item(payload: json_lines.Record) -> Iterator[AgentEvent]:
             if any(texts):
                 yield Text("\n".join(texts))
         case "function_call" if call:
-            name, given = as_hooks_say(
-                json_lines.text(payload, "name"), json_lines.text(payload, "arguments")
-            )
+            name, given = as_hooks_say(_full_name(payload), json_lines.text(payload, "arguments"))
             yield ToolStart(call, name, given)
         case "custom_tool_call" if call:
             yield ToolStart(
@@ -77,6 +75,12 @@ def item(payload: json_lines.Record) -> Iterator[AgentEvent]:
             )  # fmt: skip
         case _:
             pass
+
+
+def _full_name(payload: json_lines.Record) -> str:
+    """A tool's name as hooks have it. One of an MCP server stands apart from its server's in the rollout."""
+    space, name = json_lines.text(payload, "namespace"), json_lines.text(payload, "name")
+    return f"{space}__{name}" if space.startswith("mcp__") else name
 
 
 def as_hooks_say(name: str, arguments: str) -> tuple[str, msgspec.Raw]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from outlast import decoders
-from outlast.agents.common import argv, hook_reply, json_lines, launch as common_launch, providers
+from outlast.agents.common import argv, hook_reply, json_lines, launch as common_launch, own_server, providers
 from outlast.agents.common.grammar import Grammar, wants_json
 from outlast.agents.events import BatchEnd, Session, ToolStart
 from outlast.agents.gemini import chat, provider, shell
@@ -218,6 +218,12 @@ def _home(ask: Ask) -> dict[str, str]:
         settings = providers.merged(settings, _login(ask).selected)
     if ask.hook:
         settings = with_hooks(settings, ask.hook)
+    if ask.mcp is not None:
+        ours = own_server.entry(ask.mcp) | {"trust": True}
+        settings = {
+            **settings,
+            "mcpServers": {**json_lines.inner(settings, "mcpServers"), own_server.NAME: ours},
+        }
     own = {"settings.json": msgspec.json.encode(without_retention(dict(settings)))}
     home = ask.folder / "gemini-home"
     common_launch.overlay(home / ".gemini", real, own, folders=FOLDERS, files=FILES)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from outlast import decoders
-from outlast.agents.common import argv, hook_reply, json_lines, launch as common_launch, providers
+from outlast.agents.common import argv, hook_reply, json_lines, launch as common_launch, own_server, providers
 from outlast.agents.common.grammar import Grammar
 from outlast.agents.events import Session, ToolStart
 from outlast.agents.opencode import provider, transcript
@@ -186,6 +186,14 @@ def _environment(ask: Ask) -> dict[str, str]:
         config = providers.merged(config, read_login(ask.words, ask.environment, ask.cwd).routed(ask))
     if ask.hook:
         config = {**config, "plugin": [*json_lines.items(config, "plugin"), _plugin(ask).resolve().as_uri()]}
+    if ask.mcp is not None:
+        ours = {
+            "type": "local",
+            "command": list(ask.mcp.command),
+            "environment": dict(ask.mcp.variables),
+            "enabled": True,
+        }
+        config = {**config, "mcp": {**json_lines.inner(config, "mcp"), own_server.NAME: ours}}
     return {CONTENT: json.dumps(config), **providers.no_proxy(ask)}
 
 

@@ -13,16 +13,7 @@ from outlast.agents.outward.shell import aliases, runners, tasks
 _PATTERN = re.compile(r"[A-Za-z0-9_.:=+/@%,*?-]+")
 # Commands that start others, which may find no shim: their words are looked at one by one.
 _STARTERS = frozenset("submodule bisect rebase filter-branch difftool mergetool subtree".split())
-# The files that make any call of a program an outward one, as `classify` looks for them.
-FILES = {
-    "curl": tuple(
-        f"${{{home}:+${home}/{name}}}"
-        for home in ("CURL_HOME", "XDG_CONFIG_HOME", "HOME")
-        for name in (".curlrc", "curlrc", ".config/curlrc")
-    ),
-    "wget": ("${WGETRC:-$HOME/.wgetrc}",),
-    "aws": ("${HOME:+$HOME/.aws/cli/alias}",),
-}
+_OPTIONS_OF_CURL = (".curlrc", "curlrc", ".config/curlrc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +28,29 @@ class Beginnings:
     mixed: tuple[str, ...]  # those that do with some second words
     outside: tuple[str, ...]  # FIRST:SECOND of the calls that may not
     hidden: tuple[str, ...] = ()  # words among the first three that say that something else is started
+
+
+def files(program: str, home: str) -> tuple[str, ...]:
+    """The files that make any call of a program an outward one, as `classify` looks for them. Words of sh, between `"`.
+
+    `home`: where these programs look when no variable names a home.
+    """
+    escaped = re.sub(r'([\\"$`}])', r"\\\1", home)
+    own = f"${{HOME-{escaped}}}"
+    match program:
+        case "curl":
+            given = [
+                f"${{{name}:+${name}/{file}}}"
+                for name in ("CURL_HOME", "XDG_CONFIG_HOME")
+                for file in _OPTIONS_OF_CURL
+            ]
+            return (*given, *(f"{own}/{file}" for file in _OPTIONS_OF_CURL))
+        case "wget":
+            return (f"${{WGETRC:-{own}/.wgetrc}}",)
+        case "aws":
+            return (f"{own}/.aws/cli/alias",)
+        case _:
+            return ()
 
 
 def beginnings(program: str, known: Rules) -> Beginnings | None:
@@ -96,8 +110,8 @@ def _runners(program: str) -> Iterable[tuple[str, str]]:
 def _commands(program: str) -> frozenset[str] | None:
     """The names that are commands of the program's own, where any other may be an alias or a script; None: no other is."""
     if program in ("pnpm", "yarn", "bun"):
-        return tasks.COMMANDS
-    return aliases.COMMANDS.get(program)
+        return tasks.OWN
+    return aliases.own(program) if program in aliases.COMMANDS else None
 
 
 def _values(program: str, every: list[Rule]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The shims on an agent's PATH: which programs have one, and the text of its script."""
 
 import os
+import pwd
 import re
 import shlex
 from collections.abc import Sequence
@@ -39,10 +40,10 @@ def triggers(program: str, known: Rules | None = None) -> tuple[str, ...]:
 _LOOK = """\
 IFS=:
 set -f
-for place in $PATH; do
-    case $place in
-        {folder}) real={real} behind=yes ;;
-        /*) [ "$behind" ] && [ -f "$place/{program}" ] && [ -x "$place/{program}" ] && real=$place/{program} behind= ;;
+for outlast_place in $PATH; do
+    case $outlast_place in
+        {folder}) outlast_real={real} outlast_behind=yes ;;
+        /*) [ "$outlast_behind" ] && [ -f "$outlast_place/{program}" ] && [ -x "$outlast_place/{program}" ] && outlast_real=$outlast_place/{program} outlast_behind= ;;
     esac
 done
 """
@@ -50,14 +51,13 @@ done
 
 # A first word that is no command of the program may be an alias, or the beginning of a command: only the client can tell.
 _FIRST_WORD = """\
-value=
-for word do
-    case $value$word in
-        +*) value= ;;
-        {values}) value=: ;;
-        -*|:*) value= ;;
-        {commands}) break ;;
-        [A-Za-z]*) {client} "$@" ;;
+outlast_value=
+for outlast_word do
+    case $outlast_value$outlast_word in
+        +*) outlast_value= ;;
+        {values}) outlast_value=: ;;
+        -*|:*) outlast_value= ;;
+{commands}        [A-Za-z]*) {client} "$@" ;;
         *) break ;;
     esac
 done
@@ -67,63 +67,63 @@ done
 # The command stands first, behind options that every reader of these words reads alike: by that one, or by it and the
 # next word, a call may surely stay inside, whatever follows. Anything else is looked at word by word, below.
 _BEGINNING = """\
-first= skip=
-for word do
-    case $skip$first in
-        :) skip= ;;
+outlast_first= outlast_skip=
+for outlast_word do
+    case $outlast_skip$outlast_first in
+        :) outlast_skip= ;;
         '')
-            case $word in
+            case $outlast_word in
 {firsts}
                 *) break ;;
             esac ;;
         *)
-            case $first:$word in
+            case $outlast_first:$outlast_word in
                 {outside}) break ;;
-                *) exec "$real" "$@" ;;
+                *) exec "$outlast_real" "$@" ;;
             esac ;;
     esac
 done
 """
 
 _HIDDEN = """\
-for word in "$1" "$2" "$3"; do
-    case $word in {hidden}) {client} "$@" ;; esac
+for outlast_word in "$1" "$2" "$3"; do
+    case $outlast_word in {hidden}) {client} "$@" ;; esac
 done
 """
 
 _FILES = """\
-for file in {files}; do
-    [ "$file" ] && [ -e "$file" ] && {{ {client} "$@"; }}
+for outlast_file in {files}; do
+    [ "$outlast_file" ] && [ -e "$outlast_file" ] && {{ {client} "$@"; }}
 done
 """
 
 # curl says its method by an option: one of these asks only, whichever other words there are.
 _CURL_METHOD = """\
-first=
-for word do
-    case $first$word in
-        X:GET|X:HEAD|X:OPTIONS) first= ;;
+outlast_first=
+for outlast_word do
+    case $outlast_first$outlast_word in
+        X:GET|X:HEAD|X:OPTIONS) outlast_first= ;;
         X:*) {client} "$@" ;;
-        -X|--request|-[sSfLkgvi]X|-[sSfLkgvi][sSfLkgvi]X|-[sSfLkgvi][sSfLkgvi][sSfLkgvi]X) first=X: ;;
+        -X|--request|-[sSfLkgvi]X|-[sSfLkgvi][sSfLkgvi]X|-[sSfLkgvi][sSfLkgvi][sSfLkgvi]X) outlast_first=X: ;;
         -XGET|-XHEAD|-XOPTIONS) ;;
         {triggers}) {client} "$@" ;;
     esac
 done
-[ -z "$first" ] || {{ {client} "$@"; }}
-exec "$real" "$@"
+[ -z "$outlast_first" ] || {{ {client} "$@"; }}
+exec "$outlast_real" "$@"
 """
 
 
 _NOT_FOUND = """\
-[ "$real" ] || {{ printf '%s\\n' '{program}: command not found' >&2; exit 127; }}
+[ "$outlast_real" ] || {{ printf '%s\\n' '{program}: command not found' >&2; exit 127; }}
 """
 
 # A shell whose `exec` finds no such program says so in words of its own, and which of its lines it was.
 _CHECKED = """\
 asked() {{
-    for needed in {python} {client}; do
-        [ -e "$needed" ] && continue
-        printf 'outlast: `{program}` was not run: it is not on record, for %s is gone\\n' "$needed" >&2
+    for outlast_needed in {python} {client}; do
+        [ -e "$outlast_needed" ] && continue
+        printf 'outlast: `{program}` was not run: it is not on record, for %s is gone\\n' "$outlast_needed" >&2
         exit 125
     done
 }}
@@ -167,10 +167,10 @@ def shim_script(
             raise ValueError(f"not an absolute path: {path!r:.100}")
     real = shlex.quote(real_path)
     first = [python, "-I", "-S", "-B", "-c", _CLIENT.format(program=program), client_path, *given, program]
-    client = f'asked; exec {shlex.join(first)} "$real"'
+    client = f'asked; exec {shlex.join(first)} "$outlast_real"'
     head = (
         f"#!/bin/sh\n# outlast: lets {program} through at once unless one of its words may make it outward.\n"
-        f"real={real} behind=\n"
+        f"outlast_real={real} outlast_behind=\n"
     )
     head += _CHECKED.format(program=program, python=shlex.quote(python), client=shlex.quote(client_path))
     if folder:
@@ -180,22 +180,33 @@ def shim_script(
     return head + decision(program, client, known)
 
 
-def decision(program: str, client: str, known: Rules | None = None) -> str:
-    """Shell text that runs the real program where the call surely stays inside, and CLIENT with its words otherwise."""
+def own_home() -> str:
+    """The home of this user as the system knows it: curl, wget and others look there when no variable names one."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"
+
+
+def decision(program: str, client: str, known: Rules | None = None, home: str | None = None) -> str:
+    """Shell text that runs the real program where the call surely stays inside, and CLIENT with its words otherwise.
+
+    `home`: as `own_home` says, if it is not given.
+    """
     known = known or rules.load()
     looked_for = " | ".join(triggers(program, known))
     text = ""
-    if files := inside.FILES.get(program):
+    if files := inside.files(program, own_home() if home is None else home):
         text += _FILES.format(files=" ".join(f'"{file}"' for file in files), client=client)
     if found := inside.beginnings(program, known):
         if found.hidden:
             text += _HIDDEN.format(hidden="|".join(found.hidden), client=client)
         firsts = (
-            ("|".join(found.values), "skip=:"),
+            ("|".join(found.values), "outlast_skip=:"),
             ("--?*=*", ""),
-            ("|".join(found.mixed), "first=$word"),
+            ("|".join(found.mixed), "outlast_first=$outlast_word"),
             ("*[!A-Za-z0-9_:-]*|-*", "break"),
-            ("|".join(found.inside), 'exec "$real" "$@"'),
+            ("|".join(found.inside), 'exec "$outlast_real" "$@"'),
         )
         text += _BEGINNING.format(
             firsts="\n".join(f"                {each}) {then} ;;" for each, then in firsts if each),
@@ -208,14 +219,14 @@ def decision(program: str, client: str, known: Rules | None = None) -> str:
     if program in aliases.COMMANDS:
         text += _FIRST_WORD.format(
             values="|".join(sorted(aliases.VALUES[program])),
-            commands="|".join(sorted(aliases.COMMANDS[program])),
+            commands=f"        {'|'.join(sorted(own))}) break ;;\n" if (own := aliases.own(program)) else "",
             client=client,
         )
     return (
-        f"{text}for word do\n"
-        f"    case $word in\n"
+        f"{text}for outlast_word do\n"
+        f"    case $outlast_word in\n"
         f'        {looked_for}) {client} "$@" ;;\n'
         f"    esac\n"
         f"done\n"
-        f'exec "$real" "$@"\n'
+        f'exec "$outlast_real" "$@"\n'
     )

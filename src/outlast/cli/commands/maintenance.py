@@ -10,9 +10,11 @@ from outlast import settings
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.progress import working
+from outlast.core.setting_values import addresses
 from outlast.inspect import doctor as doctors, doctor_all
 from outlast.operations import repair as repairs
 from outlast.operations.gc import runs as collector, saves, vaults
+from outlast.store import credentials
 
 NEEDS_PERSON = 3
 
@@ -177,7 +179,7 @@ def _tell_thinned(thinned: saves.Thinned, *, dry_run: bool) -> None:
 
 def config(arguments: argparse.Namespace) -> None:
     """`outlast config`"""
-    found = settings.load(flags={"store": arguments.store}).all()
+    found = list(map(_without_secret, settings.load(flags={"store": arguments.store}).all()))
     if arguments.json:
         messages.say_json(found)
         return
@@ -185,6 +187,15 @@ def config(arguments: argparse.Namespace) -> None:
     for line in messages.table([["SETTING", "VALUE", "FROM", "MEANING"], *rows]):
         messages.say(line)
     messages.tell(f"the store is {store_option.location(arguments).name}")
+
+
+def _without_secret(each: settings.Setting) -> settings.Setting:
+    """A setting as it is shown: the address of a notification channel is a password, and a store's may hold one."""
+    if each.name == "store":
+        return msgspec.structs.replace(each, value=credentials.shown(each.value))
+    if not each.name.startswith("notify_") or not isinstance(each.value, str):
+        return each
+    return msgspec.structs.replace(each, value=addresses.without_path(each.value))
 
 
 def _value(value: object) -> str:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 
 from outlast.acts import another as act_another, settle as act_settle, stop
-from outlast.cli import store_option
+from outlast.cli import chronicle_options, store_option
 from outlast.cli.terminal import messages
 from outlast.core.events import Finding
 from outlast.errors import UsageError
@@ -93,6 +93,7 @@ def _add_resume(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--agent", metavar="NAME",
         help="go on in another agent CLI (claude, codex, kimi-code, …); give its command after `--` or take the usual one",
     )  # fmt: skip
+    chronicle_options.add(command)
     command.add_argument(
         "--woken", action="store_true", help=argparse.SUPPRESS
     )  # given by --all: no person asked for it

@@ -2,10 +2,12 @@
 
 import argparse
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outlast import settings
 from outlast.acts import resume as act_resume
-from outlast.cli import store_option
+from outlast.cli import chronicle_options, store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, say, short
 from outlast.core import verdict
@@ -22,6 +24,9 @@ from outlast.supervisor.control import resume, wake
 from outlast.supervisor.control.wake import JOBS, Sleeper
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.person import Person
+
+if TYPE_CHECKING:
+    from outlast.supervisor.chronicle.options import ChronicleOptions
 
 EXIT_FAILED, EXIT_PERSON = 1, 3
 JOBS_MAX = 64
@@ -60,6 +65,7 @@ def refuse_odd(arguments: argparse.Namespace) -> None:
     among = {
         "--detach": arguments.detach, "--accept-rewind": arguments.accept_rewind, "--agent": arguments.agent is not None,
         "--budget": arguments.budget is not None, "--until": arguments.until is not None,
+        "--quiet": arguments.quiet, "--json-lines": arguments.json_lines is not None,
     }  # fmt: skip
     odd = [option for option, given in (among if arguments.all else alone).items() if given]
     if odd:
@@ -71,6 +77,7 @@ def refuse_odd(arguments: argparse.Namespace) -> None:
 
 def resume_one(arguments: argparse.Namespace) -> int:
     """Go on with one command, in the foreground or apart; a program of somebody's own is theirs to start."""
+    options = chronicle_options.read(arguments)
     with store_option.opened(arguments) as store:
         url, summary = store.url, store_option.named(arguments, store)
         if arguments.woken:
@@ -84,8 +91,8 @@ def resume_one(arguments: argparse.Namespace) -> int:
             _allow(plan)
             launch, summary = plan.launch, plan.root  # which a child goes on with
         if launch is not None and arguments.detach:
-            return _detach(store, summary, _other(arguments))
-    return _carry(url, summary, launch) if launch is not None else 0
+            return _detach(store, summary, _other(arguments), chronicle_options.passed_fds(arguments))
+    return _carry(url, summary, launch, options) if launch is not None else 0
 
 
 def _allow(plan: act_resume.ResumePlan) -> None:
@@ -118,19 +125,26 @@ def _wish(arguments: argparse.Namespace) -> act_resume.ResumeWish:
 
 def _other(arguments: argparse.Namespace) -> list[str]:
     """The options that tell another outlast process the same."""
+    where = arguments.json_lines or ""
+    lines = (
+        ["--json-lines", where if where.isdigit() else str(Path(where).expanduser().absolute())]
+        if where
+        else []
+    )
     if arguments.agent is None:
-        return []
-    return ["--agent", arguments.agent, *(["--", *arguments.rest] if arguments.rest else [])]
+        return lines
+    return [*lines, "--agent", arguments.agent, *(["--", *arguments.rest] if arguments.rest else [])]
 
 
-def _carry(url: str, summary: Summary, launch: Launch) -> int:
+def _carry(url: str, summary: Summary, launch: Launch, options: "ChronicleOptions") -> int:
     from outlast.cli.commands import run as running
 
-    return start.resume(url, summary, launch, running.to_guardian(), Person(running.say))
+    person = Person(running.say, quiet=options.quiet)
+    return start.resume(url, summary, launch, running.to_guardian(), person, options=options)
 
 
-def _detach(store: Store, summary: Summary, other: list[str]) -> int:
-    pid = resume.detach(store, summary, other).pid
+def _detach(store: Store, summary: Summary, other: list[str], pass_fds: tuple[int, ...]) -> int:
+    pid = resume.detach(store, summary, other, pass_fds=pass_fds).pid
     messages.tell(f"run {summary.run} of task {summary.task} goes on in the background, pid {pid}")
     say(messages.command(f"output {summary.run} -f"))
     say(messages.command(f"kill {summary.run}"))
@@ -149,6 +163,8 @@ def resume_all(arguments: argparse.Namespace) -> int:
         messages.tell(f"no run has been started at {place.local.folder} yet")
         return _say_sleepers([], arguments)
     with store_option.opened(arguments) as store:
+        if not arguments.dry_run:
+            wake.take_answers(store)
         asleep = wake.sleepers(store, parked_only=arguments.parked, now=arguments.now)
         if not arguments.dry_run:
             asleep = _wake(store, asleep, jobs, parked_only=arguments.parked, now=arguments.now)

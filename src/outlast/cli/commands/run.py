@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.cli import store_option
+from outlast.cli import chronicle_options, store_option
 from outlast.cli.terminal import messages
 from outlast.core.secrets import mask
 from outlast.errors import RunHeld, UsageError
@@ -16,7 +16,7 @@ from outlast.supervisor.guardian.link import Link, pair
 
 _WITH_WORDS = (
     "--task", "--issue", "--goal", "--done", "--invariant", "--budget", "--until", "--reserve", "--workspace",
-    "--base",
+    "--base", "--approve", "--approve-within",
 )  # fmt: skip
 
 link: Link | None = None  # to the guardian that started this process
@@ -51,6 +51,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_budget(command)
     _add_place(command)
     _add_terms(command)
+    chronicle_options.add(command)
     command.add_argument("--as-step", action="store_true", help=argparse.SUPPRESS)  # by `outlast step`
     command.usage = "outlast run [options] -- CMD …"
     command.set_defaults(handler=run, rest=())
@@ -140,6 +141,15 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
         "--gateway", nargs="?", const="", metavar="yes",
         help="count tokens with a proxy between the agent and its model; with a subscription only as --gateway=yes",
     )  # fmt: skip
+    command.add_argument(
+        "--approve", metavar="LIST",
+        help="outward calls that wait for a person: classes and targets, as push,publish,'*prod*'; all: every one",
+    )  # fmt: skip
+    command.add_argument(
+        "--approve-within",
+        metavar="AGE",
+        help="how long they wait before they count as rejected (default 24h); 0s: for ever",
+    )
     command.add_argument("--moved", action="store_true", help="you moved HEAD on purpose: go on from there")
     command.add_argument("--amend", action="store_true", help="change the goal, checks or budget on purpose")
     command.add_argument(
@@ -153,6 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
     from outlast.supervisor.person import Person
 
     messages.refuse_blank(arguments, *_WITH_WORDS)
+    options = chronicle_options.read(arguments)
     if arguments.detach:
         return _detach(arguments)
     if min(arguments.rounds, arguments.stall, arguments.parks) < 0 or arguments.restarts < 1:
@@ -170,6 +181,7 @@ def run(arguments: argparse.Namespace) -> int:
         files=arguments.files,
         rounds=arguments.rounds, restarts=arguments.restarts, parks=arguments.parks, stall=arguments.stall, share=arguments.share, amend=arguments.amend,
         again=arguments.again, moved=arguments.moved, plain=arguments.plain, guard=arguments.guard, accept_unknown=arguments.accept_unknown, gateway=arguments.gateway,
+        approve=arguments.approve, approve_within=arguments.approve_within,
         headless=arguments.headless or arguments.detach, as_step=arguments.as_step,
     )  # fmt: skip
     start.check(request)
@@ -177,7 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
         folder, setup = _worktree(arguments)
         request = msgspec.structs.replace(request, workspace=str(folder), cwd=str(folder), setup=setup)
     try:
-        return start.start(request, to_guardian(), Person(say))
+        return start.start(request, to_guardian(), Person(say, quiet=options.quiet), options)
     except RunHeld as error:
         name = store_option.typed(arguments.task or error.name, error.name)
         error.hint = f"`outlast output {name} -f` shows what it prints; wait for it, or stop it with `outlast kill {name}`"
@@ -199,7 +211,7 @@ def _detach(arguments: argparse.Namespace) -> int:
     local = store_option.location(arguments).local
     words = list(sys.argv[1:])
     words.remove("--detach")
-    begun = background.start(words, local, Path.cwd())
+    begun = background.start(words, local, Path.cwd(), pass_fds=chronicle_options.passed_fds(arguments))
     if begun.code is not None:
         sys.stderr.write(begun.output)
         return begun.code

@@ -165,6 +165,8 @@ def _status(each: show.Listed) -> str:
     """How it stands; for one that waits for a moment in time, until when and for what."""
     if each.problem:
         return "cannot be read"
+    if each.waits_for and each.standing == "waiting":
+        return f"waiting for {', '.join(question.id for question in each.waits_for)}"
     if each.status == "parked":
         until = f" until {clock(each.parked_until)}" if each.parked_until is not None else ""
         return f"{words(each.standing or each.status)}{until} ({words(each.cause or '')})"
@@ -274,6 +276,10 @@ def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[st
     yield f"run      {shown.run}   project {safe(shown.project.removesuffix('/.git'))}"
     if shown.asks:
         yield f"asks     for more budget, from inside; to grant it: outlast budget {shown.run} {safe(shown.asks)}"
+    for question in shown.waits_for:
+        until = f", until {clock(question.deadline)}" if question.deadline is not None else ""
+        choices = f" ({' | '.join(question.choices)})" if question.choices else ""
+        yield f"waits    {question.id} {short(question.text, 300)}{short(choices, 200)}   since {clock(question.since)}{until}"
     for each in shown.pending:
         [clause] = request_words.pending_clauses([each])
         when = f"at {clock(each.at)}; {request_words.taken_in(shown.status)}"
@@ -290,7 +296,7 @@ def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[st
         yield f"held     by pid {holder.pid} on {safe(holder.host)} since {clock(holder.since)}"
     if shown.cause != "done" and (cause := _cause(shown)):
         yield f"cause    {short(cause, 300)}"
-    if shown.parked_until is not None:
+    if shown.parked_until is not None and stands.word != "waiting":
         yield f"parked   until {clock(shown.parked_until)}"
     if shown.fork is not None:
         yield f"fork     of {shown.fork.run} at beat {shown.fork.beat}"
@@ -398,6 +404,12 @@ def _point_on(summary: Summary, shown: show.Shown, stands: Standing, name: str, 
         )
     elif stands.next.startswith("outlast settle"):
         messages.tell(settle_hint(line))
+    elif stands.word == "waiting" and line.startswith("outlast approve"):
+        messages.tell(
+            f"`{line}` lets the call pass once; `{line.replace('approve', 'reject', 1)}` refuses it"
+        )
+    elif stands.word == "waiting":
+        messages.tell(f"`{line} …` answers it")
     elif shown.status == "failed":
         messages.tell(f"`{line}` allows another try")
     elif shown.status == "parked":

@@ -21,6 +21,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Register the commands."""
     _add_step(commands)
     _add_effect(commands)
+    _add_ask(commands)
     _add_notes(commands)
     _add_shell(commands)
 
@@ -64,8 +65,40 @@ def _add_effect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         default="",
         help="what to do if its outcome stays unknown: ask a person (default), reissue, give-up",
     )
-    command.usage = "outlast effect NAME [--key K] [--probe CMD] [--unknown ask|reissue|give-up] -- CMD …"
+    command.add_argument(
+        "--approve", action="store_true",
+        help="a person approves it first (`outlast approve`); until then the run is parked and the script stopped",
+    )  # fmt: skip
+    command.add_argument(
+        "--approve-within",
+        metavar="AGE",
+        help="the same, and how long that may take before it counts as rejected: 8h",
+    )
+    command.usage = (
+        "outlast effect NAME [--approve] [--key K] [--probe CMD] [--unknown ask|reissue|give-up] -- CMD …"
+    )
     command.set_defaults(handler=effect, rest=())
+
+
+def _add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "ask", help="in a script or agent: ask a person, and print the answer",
+        description="Ask a person. While nobody has answered, the run is parked: the script is stopped and costs nothing. After\n"
+        "`outlast answer` it is started again, and this call prints the answer. Later attempts get the same answer.",
+        epilog='example: api=$(outlast ask "which API?" --choice v1 --choice v2)\n'
+        "exit codes: 0 answered, 1 rejected or not answered in time, 3 the run waits",
+    )  # fmt: skip
+    command.add_argument("text", metavar="QUESTION", help="what a person reads")
+    command.add_argument(
+        "--choice",
+        metavar="ANSWER",
+        action="append",
+        help="an answer that it takes; repeatable. None: any text",
+    )
+    command.add_argument(
+        "--within", metavar="AGE", help="how long it waits for an answer, like 8h (default: for ever)"
+    )
+    command.set_defaults(handler=ask)
 
 
 def _add_notes(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -116,13 +149,25 @@ def step(arguments: argparse.Namespace) -> NoReturn:
 
 def effect(arguments: argparse.Namespace) -> NoReturn:
     """`outlast effect`"""
-    messages.refuse_blank(arguments, "--key", "--probe")
+    messages.refuse_blank(arguments, "--key", "--probe", "--approve-within")
     call = Call(
         kind="effect", name=_name(arguments), words=_words(arguments), key=arguments.key or "",
         probe=arguments.probe or "",
         unknown=arguments.unknown,
+        approve=arguments.approve, approve_within=arguments.approve_within or "",
     )  # fmt: skip
     os._exit(script.perform(call))
+
+
+def ask(arguments: argparse.Namespace) -> None:
+    """`outlast ask`"""
+    from outlast import decoders
+
+    messages.refuse_blank(arguments, "--choice", "--within")
+    note = Note(
+        kind="ask", text=arguments.text, choices=tuple(arguments.choice or ()), within=arguments.within or ""
+    )
+    messages.say(decoders.decode(script.ask(note), str))
 
 
 def stage(arguments: argparse.Namespace) -> None:

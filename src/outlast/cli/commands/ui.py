@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import signal
 import stat
 import sys
@@ -13,14 +12,16 @@ from pathlib import Path
 from outlast import settings
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
+from outlast.core.setting_values import addresses
 from outlast.errors import UsageError
+from outlast.notifications import delivery, page_address
+from outlast.supervisor.notify import is_within_run
 from outlast.web.app import App
 from outlast.web.http import guard, peers, server
 from outlast.web.site import Site
 
 PORT = 8477
 HOST = "127.0.0.1"
-_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?")
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -54,9 +55,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command.add_argument(
         "--url",
-        default="",
         metavar="URL",
-        help="public address of your proxy in front of the page; asks for a token",
+        help="public address of your proxy in front of the page (default: the setting ui_url); asks for a token",
     )
     command.set_defaults(handler=serve)
 
@@ -69,11 +69,7 @@ def serve(arguments: argparse.Namespace) -> int:
             hint="`outlast ui --port 0` takes any free port",
         )
     messages.refuse_blank(arguments, "--host")
-    if arguments.url and _URL.fullmatch(arguments.url) is None:
-        raise UsageError(
-            f"--url must be the address of a site, got {arguments.url!r:.100}",
-            hint="like https://runs.example.com",
-        )
+    url = _url(arguments)
     place = store_option.location(arguments)
     token = _token(arguments)
     listening, taken = server.listen(arguments.host, arguments.port)
@@ -83,16 +79,27 @@ def serve(arguments: argparse.Namespace) -> int:
         messages.tell(
             f"{words} {', '.join(map(str, taken))} {'is' if len(taken) == 1 else 'are'} taken; using {port}"
         )
-    token = token or _needed(host, arguments.url)
-    keeper = guard.Guard(
-        host, port, token=token, read_only=arguments.read_only, name=arguments.host, url=arguments.url
-    )
+    token = token or _needed(host, url)
+    keeper = guard.Guard(host, port, token=token, read_only=arguments.read_only, name=arguments.host, url=url)
     site = Site(place, keeper, by=f"{settings.user_name()} via ui")
     app = App(site, _trace if arguments.debug else lambda error: None)
     if not place.exists():
         messages.tell(f"no store at {place.local.folder} yet; runs appear here as soon as one starts")
     _serve(server.Server(listening, app.handle, is_stranger=keeper.is_stranger), site, arguments, token)
     return 0
+
+
+def _url(arguments: argparse.Namespace) -> str:
+    """The public address of the page: what is typed, else the setting."""
+    if arguments.url is None:
+        return str(settings.load()["ui_url"])
+    try:
+        addresses.site(arguments.url)
+    except UsageError as error:
+        raise UsageError(
+            f"--url must be the address of a site, got {arguments.url!r:.100}", hint=error.hint
+        ) from error
+    return str(arguments.url)
 
 
 def _serve(serving: server.Server, site: Site, arguments: argparse.Namespace, token: str) -> None:
@@ -105,7 +112,9 @@ def _serve(serving: server.Server, site: Site, arguments: argparse.Namespace, to
         address = _say(site.guard, token)
         if arguments.open:
             _open(_private(site.guard) if token else address)
-        ended.wait()
+        delivery.start(site.place.local, within_run=is_within_run())
+        with page_address.announced(site.place.local, _from_elsewhere(site.guard)):
+            ended.wait()
     finally:
         site.live.stop()
         serving.stop()
@@ -123,6 +132,15 @@ def _say(keeper: guard.Guard, token: str) -> str:
         messages.tell(f"also {other}")
     messages.tell("Ctrl-C ends it" if not keeper.read_only else "read-only; Ctrl-C ends it")
     return found[0]
+
+
+def _from_elsewhere(keeper: guard.Guard) -> str:
+    """Where a phone reaches the page, for the links in notices; empty where it listens on this machine alone."""
+    if keeper.url:
+        return keeper.url
+    if not guard.needs_token(keeper.host):
+        return ""
+    return f"http://{_bracketed(next(iter(guard.addresses(keeper.host))))}:{keeper.port}"
 
 
 def _private(keeper: guard.Guard) -> str:

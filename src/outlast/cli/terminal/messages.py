@@ -88,7 +88,7 @@ def _cut(text: str) -> str:
 def refuse_blank(arguments: argparse.Namespace, *options: str) -> None:
     """Refuse an empty option, as an unset variable of a script gives it: it does not count as left out."""
     for option in options:
-        given = getattr(arguments, option.removeprefix("--"))
+        given = getattr(arguments, option.removeprefix("--").replace("-", "_"))
         if any(not text.strip() for text in ([given] if isinstance(given, str) else given or ())):
             raise UsageError(
                 f"{option} is empty",

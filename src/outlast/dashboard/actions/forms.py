@@ -15,6 +15,7 @@ from outlast.core.values import scrub
 from outlast.dashboard.documents import Wish
 from outlast.errors import OutlastError, StoreRefused, UnknownRun, UsageError, WorkspaceRefused
 from outlast.operations import requests
+from outlast.runs.engine.questions import REPLY_CHARS_MAX
 from outlast.store import locate, plain_url
 from outlast.store.protocol import Store, Summary
 from outlast.workspace.restore.restore import refuse_full
@@ -24,7 +25,7 @@ BY_CHARS_MAX = 200
 FOLDER_BYTES_MAX = 1_000
 _CHARS_MAX = {
     "amounts": 200, "limit_was": 300, "effect": 40, "result": requests.RESULT_MAX_BYTES, "task": 200, "save": 100,
-    "folder": FOLDER_BYTES_MAX,
+    "folder": FOLDER_BYTES_MAX, "question": 120, "text": REPLY_CHARS_MAX,
 }  # fmt: skip
 _UNTIL = "until="
 _RUN = re.compile(r"[A-Za-z0-9_.-]{1,80}")

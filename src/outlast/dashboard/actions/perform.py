@@ -24,6 +24,9 @@ def do(store: Store, wish: Wish, by: str) -> Done:
     settle          `effect`, `finding`, `result` (JSON, or a plain text)
     fork            `beat`; `task`; `folder`, a new one for its files; `amounts`, moved to it where the source has a budget
     restore         `save`, `folder` (a new one)
+    approve         `question`, its id; empty for the only one
+    reject          `question`; `text`, the reason
+    answer          `question`; `text`, the answer
     """
     by = forms.who(by)
     try:

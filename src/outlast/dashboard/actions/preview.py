@@ -12,7 +12,8 @@ from outlast.store.protocol import Store
 
 TITLES: dict[ActName, str] = {
     "pause": "Pause", "resume": "Resume", "cancel": "Cancel", "budget": "Add budget to", "settle": "Settle an effect of",
-    "fork": "Fork", "restore": "Restore a save of",
+    "fork": "Fork", "restore": "Restore a save of", "approve": "Approve a call of", "reject": "Reject what waits in",
+    "answer": "Answer",
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from outlast.acts import budget, fork, restore, resume, settle, stop
+from outlast.acts import approve, budget, fork, restore, resume, settle, stop
 from outlast.acts.plan import Plan, name, root_of
 from outlast.core import statuses
 from outlast.core.values import Allowance
@@ -15,13 +15,14 @@ from outlast.dashboard.documents import ActName, Wish
 from outlast.dashboard.saves import cache
 from outlast.errors import UsageError
 from outlast.inspect import find
+from outlast.inspect.questions import WaitsFor, waits_for
 from outlast.operations import fork as forks, requests
 from outlast.operations.saves.find import Found, Saves
 from outlast.store.protocol import Store, Summary
 
 TAKES: dict[ActName, tuple[str, ...]] = {
     "pause": (), "cancel": (), "resume": ("amounts",), "budget": ("amounts",), "settle": ("effect", "finding", "result"),
-    "fork": ("beat", "task", "folder"), "restore": ("save", "folder"),
+    "fork": ("beat", "task", "folder"), "restore": ("save", "folder"), "approve": (), "reject": ("text",), "answer": ("text",),
 }  # fmt: skip
 
 
@@ -62,6 +63,9 @@ def suggested(store: Store, summary: Summary, wish: Wish) -> Wish:
             return _replace(
                 wish, beat=summary.state.beats if wish.beat is None else wish.beat, amounts=amounts
             )
+        case "approve" | "reject" | "answer":
+            question = question_of(store, summary, wish.question)
+            return _replace(wish, question=question.id if question is not None else wish.question)
         case "restore":
             with save_of(store, summary, wish.save) as found:
                 commit = found.held.commit
@@ -107,6 +111,11 @@ def lacking(store: Store, summary: Summary, wish: Wish) -> Lack | None:
         case "fork" if wish.beat is None:
             hint = f"see `outlast log {summary.run}`; 0 is before the first"
             return Lack(("beat",), ("Say after which beat.",), UsageError("beat is missing", hint=hint))
+        case "answer" if not wish.text and (question := question_of(store, summary, wish.question)):
+            choices = f"It takes one of: {', '.join(question.choices)}." if question.choices else ""
+            hint = f"see `outlast show {summary.run}`"
+            sentences = (f"{question.id} asks: {question.text}", *filter(None, [choices]))
+            return Lack(("text",), sentences, UsageError("the answer is missing", hint=hint))
         case "restore" if not wish.save:
             hint = f"see `outlast saves {summary.run}`"
             return Lack(("save",), ("Say which save.",), UsageError("save is missing", hint=hint))
@@ -159,10 +168,19 @@ def planned(
                 yield fork.plan(
                     store, summary, wish.beat, task=wish.task or None, amounts=given, folder=folder
                 )
+            case "approve" | "reject" | "answer":
+                yield approve.plan(store, summary, wish.act, wish.question, wish.text)
             case "restore":
                 place = forms.new_folder(wish.folder)
                 found = stack.enter_context(save_of(store, summary, wish.save, git_s))
                 yield restore.plan(store, found, place, state=store.local.folder)
+
+
+def question_of(store: Store, summary: Summary, wanted: str) -> WaitsFor | None:
+    """The open question that is meant, by its id, or the only one; None where there is no such."""
+    root, _ = root_of(store, summary)
+    fits = [each for each in waits_for(root.state) if wanted in ("", each.id)]
+    return fits[0] if len(fits) == 1 else None
 
 
 def _added(wish: Wish) -> list[str]:

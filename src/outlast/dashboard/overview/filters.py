@@ -118,7 +118,7 @@ def _at_a_glance(entries: Sequence[FilterRow]) -> dict[str, Any]:
     quiet = Counter(entry.row.quiet for entry in entries if entry.kind == _RUNNING)
     counts = Counter(map(attrgetter("kind"), entries))
     return {
-        "needs": _latest(NEEDS_MAX, needing), "needs_total": len(needing), "idle": quiet["idle"],
+        "needs": _latest(NEEDS_MAX, needing, asking_first=True), "needs_total": len(needing), "idle": quiet["idle"],
         "stuck": quiet["stuck"], "stranded": len(stranded), "stranded_rows": _latest(STRANDED_MAX, stranded),
         "all_whats": tuple(
             Count(name=kind, runs=counts[place], needs_you=counts[place] if place == _NEEDS_YOU else 0)
@@ -128,8 +128,13 @@ def _at_a_glance(entries: Sequence[FilterRow]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _latest(most: int, entries: Sequence[FilterRow]) -> tuple[Row, ...]:
-    return tuple(entry.row for entry in heapq.nlargest(most, entries, key=_active_s))
+def _latest(most: int, entries: Sequence[FilterRow], *, asking_first: bool = False) -> tuple[Row, ...]:
+    """The first of them by their last activity; `asking_first`: those that wait for an answer before all others."""
+
+    def order(entry: FilterRow) -> tuple[bool, float]:
+        return asking_first and bool(entry.row.waits_for), _active_s(entry)
+
+    return tuple(entry.row for entry in heapq.nlargest(most, entries, key=order))
 
 
 def _cut_at_families(families: Sequence["FilterRow | _Family"], ask: Ask) -> tuple[int, int, slice]:

@@ -10,13 +10,14 @@ import msgspec
 
 from outlast.core import events as ev, verdict
 from outlast.core.state import RunState
-from outlast.dashboard.documents import Ask, Overview, Row
+from outlast.dashboard.documents import Ask, DeadChannel, Overview, Row
 from outlast.dashboard.overview import filters, log_times
 from outlast.dashboard.overview.rows import Seen, is_over, make, may_wait, moves
 from outlast.dashboard.run import request_words
 from outlast.dashboard.timing import Timing
 from outlast.errors import UnknownRun
 from outlast.inspect.inbox import PendingRequest
+from outlast.notifications import channel_health
 from outlast.runs.inbox import STOPS
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import service
@@ -26,7 +27,7 @@ LOAD_PAGE = 1_000
 _WARNINGS_MAX = 8  # in a row
 _shown_parts = attrgetter(
     "what", "status", "cause", "why", "command", "quiet", "lives", "parked_until", "updated_at", "children", "stranded",
-    "pending", "asks",
+    "pending", "asks", "waits_for",
 )  # fmt: skip
 
 
@@ -84,7 +85,12 @@ class Index:
             if within:
                 entries = [entry for entry in entries if within in (entry.project, entry.row.project_name)]
             found = filters.overview(entries, ask, self._clock(), self.number)
-            return msgspec.structs.replace(found, at_boot=self._at_boot(entries)) if found.stranded else found
+            dead = tuple(
+                DeadChannel(channel=each.channel, problem=each.problem, failed_at=each.failed_at)
+                for each in channel_health.dead(self._store.local)
+            )
+            at_boot = self._at_boot(entries) if found.stranded else 0
+            return msgspec.structs.replace(found, at_boot=at_boot, dead_channels=dead)
 
     def _at_boot(self, entries: Iterable[filters.FilterRow]) -> int:
         """How many of those that stopped the installed service restarts at the next boot."""

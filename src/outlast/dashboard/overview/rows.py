@@ -15,6 +15,7 @@ from outlast.dashboard.report import Kind
 from outlast.dashboard.run import request_words
 from outlast.inspect import find, ledger, show, standing
 from outlast.inspect.inbox import PendingRequest
+from outlast.inspect.questions import waits_for
 from outlast.inspect.standing import Standing
 from outlast.store.protocol import Summary
 
@@ -71,7 +72,7 @@ def make(summary: Summary, seen: Seen, children: Children, now: datetime) -> Row
         updated_at=state.updated_at, children=seen.children, stranded=_is_stranded(summary, seen, stands, now),
         own_program=not state.supervised and not summary.parent,
         standing=None if summary.problem else stands.word, needs="person" if summary.problem else stands.need,
-        pending=seen.pending, asks=state.asks, within=state.within,
+        pending=seen.pending, asks=state.asks, within=state.within, waits_for=waits_for(state),
     )  # fmt: skip
 
 
@@ -124,6 +125,10 @@ def _judged(
 def _act(command: str | None) -> ActName | None:
     if command is None:
         return None
+    if command.startswith("outlast approve"):
+        return "approve"
+    if command.startswith("outlast answer"):
+        return "answer"
     return "settle" if command.startswith("outlast settle") else "resume"
 
 

@@ -5,7 +5,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,16 @@ from outlast.core import budget, events as ev, plan, recovery, state as st
 from outlast.core.recovery import effect_key
 from outlast.core.replay import EffectRecord
 from outlast.core.text import did_you_mean
-from outlast.core.values import NOTHING, Answer, MemoryRef, SessionMark, Usage, Window, digest, scrub
+from outlast.core.values import (
+    NOTHING,
+    Answer,
+    MemoryRef,
+    SessionMark,
+    Usage,
+    Window,
+    digest,
+    scrub,
+)
 from outlast.errors import (
     AmbiguousOccurrence,
     BeatClosed,
@@ -28,8 +37,11 @@ from outlast.errors import (
 from outlast.probes import as_probe
 from outlast.runs.checks import run_checks
 from outlast.runs.effects import Act, check_call, perform, takes_key
+from outlast.runs.engine import questions
+from outlast.runs.engine.questions import Inquiry, check_question
 from outlast.runs.engine.steps import Append, Block, Call, Steps
 from outlast.runs.journal import encode
+from outlast.settings import age
 
 if TYPE_CHECKING:
     from outlast.runs.engine.run import RunEngine
@@ -94,6 +106,7 @@ class BeatEngine:
         unknown: str | None = None,
         retry: int = 0,
         timeout_s: float | None = None,
+        approve: bool | str = False,
         **kwargs: Any,
     ) -> Any:
         """Perform an effect once: intent, act, outcome, each durable before the next.
@@ -101,8 +114,26 @@ class BeatEngine:
         A repeated beat gets the recorded outcome; one in doubt is settled by its policy: `reissue` (default for a
         function with an `idempotency_key` parameter), `probe`, `ask`, or `give_up`, which returns None. Raises
         EffectFailed, EffectInDoubt, ReplayMismatch.
+
+        With `approve=True` a person approves this one call first, and `approve="8h"` says how long that may take. Until then
+        it raises WaitsForPerson, which parks the run; NotApproved if the person says no, or nobody answers in time.
         """
-        return self.owner.drive(self._act(name, fn, args, kwargs, key, probe, unknown, retry, timeout_s))
+        within_s = self._within_s(approve) if approve else None
+        return self.owner.drive(
+            self._act(name, fn, args, kwargs, key, probe, unknown, retry, timeout_s, within_s)
+        )
+
+    def ask(self, text: str, choices: Sequence[str] = (), *, within: str = "") -> Any:
+        """A person's answer to a question, recorded and replayed; one of the `choices` if there are any.
+
+        Until somebody answers it raises WaitsForPerson, which parks the run. Raises NotAnswered if the person refuses, or
+        nobody answers `within` a time like "8h" (default: no limit).
+        """
+        self.check_open()
+        options = check_question(text, choices)
+        within_s = int(age(within).total_seconds()) if within else 0
+        self._refuse_child()
+        return self.owner.drive(self._ask(text, options, within_s))
 
     def done(self, result: object = None, *, evidence: object = None) -> Any:
         """End the beat: everything in it takes hold in one event, durable when this returns."""
@@ -269,6 +300,7 @@ class BeatEngine:
         unknown: str | None,
         retry: int,
         timeout_s: float | None,
+        within_s: int | None = None,
     ) -> Steps:
         with self._turn("act", name, key) as occurrence:
             self._check_options(fn, retry, timeout_s)
@@ -281,14 +313,61 @@ class BeatEngine:
             here = record is not None and record.intent.beat == self.number
             n = record.intent.n if record is not None and here else self._new_effect()
             self._reached.add(n)
+            our_key = key if key is not None else effect_key(self._journal.run, self.number, name, occurrence)
+            asks = None
+            if within_s is not None:
+                beat = (
+                    self.number if key is None else 0
+                )  # an act under the caller's own key outlives its beat
+                asks = questions.of_act(
+                    name, args, kwargs, our_key, digest(encoded), arguments, beat, within_s
+                )
             act = Act(
                 beat=self.number, n=n, name=name, occurrence=occurrence, own_key=key is not None,
-                key=key if key is not None else effect_key(self._journal.run, self.number, name, occurrence),
+                key=our_key, ask=asks,
                 fn=fn, args=args, kwargs=kwargs, encoded=arguments,
                 digest=digest(encoded), policy=policy, probe=looking, retries=retry, timeout_s=timeout_s,
                 key_ttl_s=self.owner.settings["key_ttl_s"],
             )  # fmt: skip
             return (yield from perform(self._journal, act, record))
+
+    def _within_s(self, approve: bool | str) -> int:
+        """How long an approval may take."""
+        self._refuse_child()
+        if not isinstance(approve, bool | str):
+            raise UsageError(f"approve must be True or a time, got {approve!r:.40}", hint="like approve='8h'")
+        given = approve if isinstance(approve, str) else self.owner.settings["approve_within"]
+        return int(age(given).total_seconds())
+
+    def _refuse_child(self) -> None:
+        if self.owner.parent is not None:
+            raise UsageError(
+                f"run {self._journal.run} is a child run, and only a root run asks a person",
+                hint="ask in a beat of the run around it, and pass the answer on",
+            )
+
+    def _ask(self, text: str, choices: tuple[str, ...], within_s: int) -> Steps:
+        named = (
+            f"ask {text}" if len(text) < NAME_CHARS_MAX - 40 else f"ask {text[:120]}… {digest(text.encode())}"
+        )
+        with self._turn("decide", scrub(named), None) as occurrence:
+            name = scrub(named)
+            recorded = self._journal.record.decisions.get((name, occurrence))
+            if recorded is not None:
+                return self._journal.value(recorded.value)
+            bound = digest(encode([self.number, name, occurrence, list(choices)]))
+            ask = Inquiry(
+                kind="question", text=text, digest=bound, choices=choices, beat=self.number, within_s=within_s
+            )
+            question, reply = yield from questions.reply(self._journal, ask)
+            event = ev.Decided(
+                at=self._journal.now(), beat=self.number, name=name, occurrence=occurrence,
+                value=(yield from self._journal.keep(reply)), question=question,
+            )  # fmt: skip
+            faults.point("ask.answered")
+            yield self._journal.in_beat(event)
+            faults.point("ask.used")
+            return reply
 
     def _check_options(self, fn: object, retry: object, timeout_s: object) -> None:
         """Refuse, before an intent says that it was called, what cannot be called or waited for."""

@@ -99,6 +99,7 @@ def _claim(run: "RunEngine") -> None:
     head = reader.head(store, made)
     admission.admit(terms, store, head, is_child=False)
     run.journal = Journal(store, held.lease, head, run)
+    run.journal.listener = run.supervision.listener
     Heartbeat.add(store, held.lease, run.settings["lease_s"])
     if terms.workspace:
         from outlast.runs.files import Files

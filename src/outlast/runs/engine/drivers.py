@@ -41,7 +41,9 @@ def _do(journal: Journal | None, op: Op) -> Any:
             to = op.target or journal
             try:
                 with to.mutex:
-                    to.store.append(to.batch(op))
+                    batch = to.batch(op)
+                    to.store.append(batch)
+                    to.committed(batch)
             except BaseException as error:
                 to.uncertain |= not isinstance(error, OutlastError)
                 raise

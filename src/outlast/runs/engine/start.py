@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from outlast import faults, settings
 from outlast._version import __version__
-from outlast.core import budget as budgets, events as ev
+from outlast.core import budget as budgets, events as ev, questions
 from outlast.runs import attempts
 from outlast.runs.engine.claim import claim
 from outlast.runs.engine.steps import Append, Block, Steps
@@ -62,9 +62,11 @@ def record_start(run: "RunEngine", found: list[ev.AnyEvent], lost: ev.AttemptEnd
         journal.lease, journal.now(), __version__, sys.argv, launch_payload, first,
         finishes=run.supervision.finishes, guarded=run.supervision.guarded, within=run.supervision.within,
     )  # fmt: skip
-    events = (*((lost,) if lost is not None else ()), *amended, *found, started)
+    late = questions.overdue(head.questions, journal.now())
+    events = (*((lost,) if lost is not None else ()), *amended, *found, *late, started)
     batch = journal.batch(Append(events))
     yield Block(lambda: journal.store.append(batch))  # whoever drives this may not know the journal yet
+    journal.committed(batch)
     run.closed = False
     run.meter.begin()
     faults.point("run.started")

@@ -1,8 +1,12 @@
 """Stores opened by this process, shared by all its runs so that they share commits; closed with the last run."""
 
+import contextlib
 import os
+import shlex
 import threading
 
+from outlast import settings
+from outlast.errors import OutlastError
 from outlast.store import locate, open_store
 from outlast.store.protocol import Store
 
@@ -31,6 +35,15 @@ def give_back(store: Store) -> None:
                 return
             del _open[key]
     store.close()
+
+
+def option_of(store: Store) -> str:
+    """The option that leads a command to the store; empty if its settings lead there anyway."""
+    place = locate(store.url)
+    with contextlib.suppress(OSError, OutlastError):
+        if locate(settings.load()["store"] or None).real_url == place.real_url:
+            return ""
+    return f" --store {shlex.quote(place.option)}"
 
 
 def _forget_after_fork() -> None:

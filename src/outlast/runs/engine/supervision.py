@@ -11,6 +11,7 @@ from outlast.runs.engine.finish import leave
 
 if TYPE_CHECKING:
     from outlast.runs.engine.run import RunEngine
+    from outlast.runs.journal import Listener
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Supervision:
     has_finished: bool = (
         False  # the agent has finished: only effects in doubt, and checks, keep the run from being done
     )
+    listener: "Listener | None" = None  # hears of what is recorded, as `Journal.listener`
     may_stop: bool = True  # False: requests to stop wait in the inbox until the command has been stopped
 
 

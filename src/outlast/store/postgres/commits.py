@@ -14,7 +14,7 @@ from outlast.core import events as ev, state
 from outlast.errors import AppendUnknown, LeaseLost, OutlastError, StoreUnreachable, UnknownRun
 from outlast.store import checksums
 from outlast.store.locks import boottime_s
-from outlast.store.postgres.database import Server, Unanswered
+from outlast.store.postgres.database import AGAIN, Server, Unanswered
 from outlast.store.postgres.lease import PostgresLease
 from outlast.store.postgres.leases import ServerLeases
 from outlast.store.protocol import Batch, Wake
@@ -194,12 +194,12 @@ class ServerCommits:
             for pending in group:  # one of them is stale and must fail alone
                 self._commit([pending])
             return
-        except psycopg.Error as error:
-            raise self._db.translated(error) from error
-        except (Unanswered, StoreUnreachable):
+        except (Unanswered, StoreUnreachable, *AGAIN):
             for pending in group:
                 self._find_out(pending)
             return
+        except psycopg.Error as error:
+            raise self._db.translated(error) from error
         faults.point("store.after_commit")
         for no, pending in enumerate(group, 1):
             if no in gone_in:
@@ -211,12 +211,9 @@ class ServerCommits:
         """One statement for the group: when it was sent, and which of its batches are in the journal."""
         query, values = _statement(group, self._leases.session)
         with self._db.connection() as connection, self._db.limit(connection):
-            self._db.warned.discard(id(connection))
             sent_s = boottime_s()
             rows = connection.execute(query, values).fetchall()
-            if id(connection) in self._db.warned:  # a cancelled wait for the standby answers success
-                raise Unanswered("the server did not wait for its standby")
-            return sent_s, {int(no) for (no,) in rows}
+        return sent_s, {int(no) for (no,) in rows}
 
     def _acknowledge(self, pending: _Pending, sent_s: float) -> None:
         lease, batch = pending.lease, pending.batch
@@ -245,8 +242,8 @@ class ServerCommits:
                 return
             except (Unanswered, StoreUnreachable):
                 pause.wait(self._db.timing.reconnect_poll_s)
-            except psycopg.errors.LockNotAvailable:
-                pause.wait(self._db.timing.reconnect_poll_s)  # at the door: certainly not shut
+            except (psycopg.errors.LockNotAvailable, *AGAIN):
+                pause.wait(self._db.timing.reconnect_poll_s)  # certainly not carried out
             except psycopg.errors.UniqueViolation:
                 pending.error = self._lost(pending)
                 return

@@ -36,10 +36,15 @@ SELECT m.store, m.version, m.min_client, m.cluster, m.timeline, m.made, pg_backe
             THEN set_config('synchronous_commit', 'on', false) END,
        set_config('lock_timeout', %s, false), set_config('statement_timeout', '0', false),
        set_config('idle_in_transaction_session_timeout', %s, false), set_config('search_path', 'outlast', false),
-       set_config('bytea_output', 'hex', false)
+       set_config('bytea_output', 'hex', false), set_config('default_transaction_isolation', 'read committed', false)
 FROM outlast.meta m
 """
 _LOST = ("08", "57P")  # SQLSTATEs of a connection that broke or a server that is going away
+_NOT_WAITED = (
+    "01000",
+    "57P01",
+)  # of warnings: a commit did not wait for its standby, and says that it succeeded
+AGAIN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)  # certainly not carried out
 _FULL = ("53100", "53200")
 _BUSY = ("55P03", "40P01", "40001", "53300", "53400")
 _ROW = "SELECT id, root FROM runs WHERE run = %s"
@@ -65,7 +70,7 @@ class Server:
         self._rows: dict[str, tuple[int, int]] = {}
         self._silence = _Silence(timing)
         self.store = ""
-        self.warned: set[int] = set()  # connections on which the server warned
+        self._not_waited: set[int] = set()  # connections on which a commit did not wait for its standby
         with self.connection():
             pass  # the first one tells which store this is
 
@@ -73,10 +78,17 @@ class Server:
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Connection]:
-        """A connection for this block. Raises Unanswered where it is lost inside, StoreUnreachable where there is none."""
+        """A connection for this block. Raises Unanswered where it is lost inside, StoreUnreachable where there is none.
+
+        A commit whose wait for the standby was cancelled answers success, and may be lost with its server: Unanswered too.
+        """
         connection = self._take()
+        self._not_waited.discard(id(connection))
         try:
             yield connection
+            if id(connection) in self._not_waited:
+                connection.close()
+                raise Unanswered("the server did not wait for its standby")
         except psycopg.Error as error:
             if is_lost(connection, error):
                 connection.close()
@@ -91,7 +103,7 @@ class Server:
     def new(self) -> Connection:
         """A connection of the caller's own, which closes it. Raises StoreError."""
         self.check_usable()
-        connection = address.connect(self.url)
+        connection = address.connect(self.url, reading=self.reading)
         try:
             with self._silence.limit(connection, True):
                 self._greet(connection)
@@ -102,8 +114,8 @@ class Server:
         return connection
 
     def _note(self, connection: Connection, notice: "psycopg.errors.Diagnostic") -> None:
-        if notice.severity_nonlocalized == "WARNING":
-            self.warned.add(id(connection))
+        if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in _NOT_WAITED:
+            self._not_waited.add(id(connection))
 
     def _take(self) -> Connection:
         self.check_usable()
@@ -130,7 +142,7 @@ class Server:
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             raise schema.not_initialised(url) from None
         except psycopg.errors.InsufficientPrivilege as error:
-            raise self._not_permitted(error) from None
+            raise address.not_permitted(url, error) from None
         except psycopg.Error as error:
             raise address.unreachable(url, error) from error
         if found is None:
@@ -166,6 +178,11 @@ class Server:
         with self.connection() as connection, self._silence.limit(connection, limited):
             return _rows(connection.execute(query, values))
 
+    def try_to(self, query: Any, values: Any = ()) -> None:
+        """One statement that nobody depends on: carried out if the server can."""
+        with contextlib.suppress(StoreError, Unanswered, psycopg.Error):
+            self.ask(query, values)
+
     def read(self, query: Any, values: Any = ()) -> list[tuple[Any, ...]]:
         """A statement that changes nothing: asked again where its answer was lost. Raises StoreError."""
         return self.repeat(lambda: self.ask(query, values, limited=False))
@@ -181,6 +198,8 @@ class Server:
                 failure: StoreError = address.unreachable(self.url, error)
             except StoreUnreachable as error:
                 failure = error
+            except AGAIN as error:
+                failure = self.translated(error)
             except psycopg.Error as error:
                 raise self.translated(error) from error
             if boottime_s() >= deadline_s or self._closed:
@@ -218,7 +237,7 @@ class Server:
         if state in _BUSY:
             return StoreBusy(f"the store is locked by somebody else: {text}", hint="ask again in a moment")
         if state == "42501":
-            return self._not_permitted(error)
+            return address.not_permitted(self.url, error)
         if state == "25006":
             return StoreRefused(
                 f"{address.shown(self.url)} only reads: {text}", hint="name the primary server"
@@ -229,13 +248,6 @@ class Server:
         if isinstance(error, psycopg.DataError):
             return StoreRefused(f"PostgreSQL cannot store this: {text}", hint="names hold no NUL characters")
         return StoreError(f"PostgreSQL refused: {text} ({state or 'no code'})", hint="see `outlast doctor`")
-
-    def _not_permitted(self, error: Exception) -> StoreRefused:
-        shown = address.shown(self.url)
-        return StoreRefused(
-            f"the role of {shown} may not do this: {address.first_line(error)}",
-            hint="connect as the owner of the store, or ask the owner to grant it",
-        )
 
     # -- rows of runs --------------------------------------------------------------------------------------------
 

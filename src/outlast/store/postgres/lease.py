@@ -54,12 +54,15 @@ class PostgresLease:
             raise leases.lease_lost(self)
         try:
             with self.lock.acting():
-                now_s = boottime_s()
-                if now_s > self.deadline_s or now_s > self.vouched_s + leases.timing.act_within_s:
-                    leases.confirm(self)
+                while not self._is_fresh():
+                    leases.confirm(self)  # its answer may be late: then it is asked again
                 yield
         finally:
             leases.end_act(self)
+
+    def _is_fresh(self) -> bool:
+        now_s = boottime_s()
+        return now_s <= self.deadline_s and now_s <= self.vouched_s + self._leases.timing.act_within_s
 
     def vouch(self, sent_s: float) -> None:
         """An acknowledged statement sent at this time found the lease valid. It prolongs nothing."""

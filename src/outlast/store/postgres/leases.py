@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
+import psycopg
 
 from outlast import faults
 from outlast.errors import (
@@ -82,6 +83,11 @@ class ServerLeases:
         self._heart: threading.Thread | None = None
         self._wake = threading.Event()
         self._closing = False
+
+    @property
+    def host_id(self) -> uuid.UUID:
+        """This host."""
+        return self._host.id
 
     def check_usable(self) -> None:
         """Raise unless this store can still write."""
@@ -189,8 +195,14 @@ class ServerLeases:
                 raise run_held(run, seen.holder)
             threading.Event().wait(self.timing.poll_s)
             return None
+        moved = self._watch.moved(row, seen, self._claims[row, threading.get_ident()])
         if self._watch.look(row, seen) < seen.ttl_s:
-            raise run_held(run, seen.holder)
+            # Its counter may be known to stand still only to the server's clock, which decides nothing: watch it.
+            if moved or not seen.looks_over:
+                raise run_held(run, seen.holder)
+            pause_s = min(self.timing.watch_look_s, seen.ttl_s / 6)
+            threading.Event().wait(pause_s)
+            return None
         act_fd = locks.hold_acts(path)
         if act_fd is None:
             if seen.holder is not None and locks.kill_frozen(seen.holder):
@@ -265,9 +277,14 @@ class ServerLeases:
         with self._mutex:
             self._held[row, lease.epoch] = lease
         self._watch.forget(row)
-        self._start_heart()
-        if taken[1] < lease.epoch - 1:
-            self._wait_for_quiet(lease)
+        try:
+            self._start_heart()
+            if taken[1] < lease.epoch - 1:
+                self._wait_for_quiet(lease)
+        except BaseException:  # else this session would hold a run that nobody works on
+            lease.released = True
+            self.let_go(lease)
+            raise
         return lease
 
     def _wait_for_quiet(self, lease: PostgresLease) -> None:
@@ -375,10 +392,13 @@ class ServerLeases:
             known = dict(self._held)
         sent_s = boottime_s()
         query = _RENEW.format(uptime=int(sent_s), me=self.session)
-        with self._db.connection() as connection, self._db.limit(connection):
-            cursor = connection.execute(query.encode())
-            cursor.nextset()
-            found = {(int(run), int(epoch)): bool(waits) for run, epoch, waits in cursor.fetchall()}
+        try:
+            with self._db.connection() as connection, self._db.limit(connection):
+                cursor = connection.execute(query.encode())
+                cursor.nextset()
+                found = {(int(run), int(epoch)): bool(waits) for run, epoch, waits in cursor.fetchall()}
+        except psycopg.Error as error:  # as a full disk, or a lock that somebody keeps
+            raise self._db.translated(error) from error
         for place, lease in known.items():
             if place not in found:
                 lease.lost = not lease.released
@@ -392,11 +412,13 @@ class ServerLeases:
     def _let_go_unknown(self, places: Iterable[tuple[int, int]]) -> None:
         """Release what the server says is ours and nobody here has: a claim or release whose answer was lost for good."""
         for row, epoch in places:
+            if self._closing:
+                return  # what is held in the middle of an act is not let go by us
             with self._mutex:
                 claimed = {claimed for claimed, _ in self._claims}
                 ours = (row, epoch) in self._held or row in claimed
             if not ours:
-                self._db.ask(_RELEASE, (int(boottime_s()), row, epoch, self.session))
+                self._db.try_to(_RELEASE, (int(boottime_s()), row, epoch, self.session))
 
     def confirm(self, lease: PostgresLease) -> None:
         """Ask the store whether the lease is valid. Raises LeaseLost, or StoreUnreachable when its time is over."""
@@ -449,10 +471,10 @@ class ServerLeases:
                 return
             del self._held[lease.row, lease.epoch]
         try:
-            if not lease.lost:
-                self._db.ask(_RELEASE, (int(boottime_s()), lease.row, lease.epoch, self.session))
-        except (StoreError, Unanswered):
-            pass  # on this host the free lock is enough; for others the session's thread tells, or its end
+            if (
+                not lease.lost
+            ):  # on this host the free lock is enough; for others the session's thread tells, or its end
+                self._db.try_to(_RELEASE, (int(boottime_s()), lease.row, lease.epoch, self.session))
         finally:
             lease.lock.close()
 
@@ -467,9 +489,8 @@ class ServerLeases:
         with self._mutex:
             held, self._held = list(self._held.values()), {}
         if self._begun and self._db.usable and not any(lease.acting() for lease in held):
-            with contextlib.suppress(StoreError, Unanswered):
-                self._db.ask(_RELEASE_ALL, (int(boottime_s()), self.session))
-                self._db.ask(_END, (self.session,))
+            self._db.try_to(_RELEASE_ALL, (int(boottime_s()), self.session))
+            self._db.try_to(_END, (self.session,))
         for lease in held:
             lease.lock.close()
 

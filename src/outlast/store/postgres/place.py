@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from outlast.errors import StoreRefused
 from outlast.store.local import Local, place_of
 from outlast.store.postgres import address
 from outlast.store.protocol import Flaw, Health, RunHealth, ShelfKind, Store
@@ -86,12 +85,19 @@ class PostgresPlace:
         except OSError as error:
             raise durable.store_refused(self.fleets, error) from error
 
-    def init(self) -> list[str]:
-        """Make the store; where there is one already, nothing changes."""
+    def init(self, *, with_roles: bool = False) -> list[str]:
+        """Make the store, and its roles if they are wanted; where there is one already, nothing changes."""
         address.require_driver()
         from outlast.store.postgres import schema
 
-        return schema.init(self.url)
+        return schema.init(self.url, with_roles=with_roles)
+
+    def roles(self) -> list[str]:
+        """The SQL that makes the roles of hosts, readers and persons. The server is not asked."""
+        address.require_driver()
+        from outlast.store.postgres import roles
+
+        return roles.statements()
 
     def migrate(self) -> list[str]:
         """Bring the schema to this version."""
@@ -114,18 +120,29 @@ class PostgresPlace:
         return health.examine(self)
 
     def examine_all(self) -> tuple[list[Flaw], Iterator[RunHealth]]:
-        """Refused: events of a PostgreSQL store are not read one by one yet."""
-        raise StoreRefused(
-            "`doctor --all` does not read the events of a PostgreSQL store yet",
-            hint="`outlast doctor` looks at the rest",
-        )
+        """What is wrong with the store, and each run, looked at event by event."""
+        address.require_driver()
+        from outlast.store.postgres import examination
+        from outlast.store.postgres.database import Server
+
+        database = Server(self.url, Timing.current(), reading=True)
+        try:
+            return examination.store_flaws(database), examination.runs(database)
+        except BaseException:
+            database.close()
+            raise
 
     def repair(self) -> list[str]:
-        """Refused: PostgreSQL keeps its own indexes."""
-        raise StoreRefused(
-            "a PostgreSQL store is not repaired by outlast",
-            hint="see `REINDEX` and `pg_amcheck` of PostgreSQL",
-        )
+        """Make heads, and kinds and keys of events, again from whole events."""
+        address.require_driver()
+        from outlast.store.postgres import examination
+        from outlast.store.postgres.database import Server
+
+        database = Server(self.url, Timing.current(), reading=False)
+        try:
+            return examination.repair(database)
+        finally:
+            database.close()
 
     def versions(self) -> str:
         """The versions of psycopg and libpq."""

@@ -2,13 +2,15 @@
 
 An opened store changes no schema: hosts of another version may be using it."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 
 from outlast import faults
 from outlast.errors import UPGRADE, StoreRefused, StoreTooNew
-from outlast.store.postgres import address
+from outlast.store.postgres import address, roles
 
 SERVER_VERSION_MIN = 140_000
 NUMBERS_APART = 1 << 44  # more than a server that was lost can have given since
@@ -121,34 +123,42 @@ SELECT (SELECT system_identifier FROM pg_control_system()),
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('outlast.schema', 0))"
 
 
-def init(url: str) -> list[str]:
-    """Make the schema in a database; where there is one already, nothing changes. Says what it did."""
-    with address.connect(url) as connection, connection.transaction():
-        _refuse_server(url, connection)
-        connection.execute(_LOCK)
-        found = _meta(connection)
-        if found is not None:
-            _refuse_version(url, *found)
-            return []
-        _refuse_foreign(url, connection)
-        connection.execute("CREATE SCHEMA outlast")
-        connection.execute("SET LOCAL search_path = outlast")
-        for each in MIGRATIONS:
-            connection.execute(each)
-        connection.execute(_META)
-        cluster, timeline, made = _one(connection, ORIGIN)
-        connection.execute(
-            "INSERT INTO meta(store, version, min_client, base, cluster, timeline, made)"
-            " VALUES (gen_random_uuid(), %s, %s, 0, %s, %s, %s)",
-            (VERSION, CLIENT, cluster, timeline, made),
-        )
-        faults.point("migrate.before_commit")
-        return [f"made the store in {address.shown(url)}"]
+def init(url: str, *, with_roles: bool = False) -> list[str]:
+    """Make the schema in a database; where there is one already, nothing changes. Says what it did.
+
+    `with_roles`: make the roles of `roles` too, and give them their rights.
+    """
+    with _changing(url) as connection:
+        made = _made(url, connection)
+        return made + (roles.make(url, connection) if with_roles else [])
+
+
+def _made(url: str, connection: "psycopg.Connection[Any]") -> list[str]:
+    _refuse_server(url, connection)
+    connection.execute(_LOCK)
+    found = _meta(connection)
+    if found is not None:
+        _refuse_version(url, *found)
+        return []
+    _refuse_foreign(url, connection)
+    connection.execute("CREATE SCHEMA outlast")
+    connection.execute("SET LOCAL search_path = outlast")
+    for each in MIGRATIONS:
+        connection.execute(each)
+    connection.execute(_META)
+    cluster, timeline, made = _one(connection, ORIGIN)
+    connection.execute(
+        "INSERT INTO meta(store, version, min_client, base, cluster, timeline, made)"
+        " VALUES (gen_random_uuid(), %s, %s, 0, %s, %s, %s)",
+        (VERSION, CLIENT, cluster, timeline, made),
+    )
+    faults.point("migrate.before_commit")
+    return [f"made the store in {address.shown(url)}"]
 
 
 def migrate(url: str) -> list[str]:
     """Bring the schema to this version; one that is there already stays as it is. Says what it did."""
-    with address.connect(url) as connection, connection.transaction():
+    with _changing(url) as connection:
         _refuse_server(url, connection)
         connection.execute(_LOCK)
         found = _meta(connection)
@@ -162,6 +172,7 @@ def migrate(url: str) -> list[str]:
         if version == VERSION:
             return []
         connection.execute("UPDATE meta SET version = %s", (VERSION,))
+        roles.grant(connection)
         faults.point("migrate.before_commit")
         return [f"migrated the store in {address.shown(url)} from version {version} to {VERSION}"]
 
@@ -171,7 +182,7 @@ def accept(url: str) -> list[str]:
 
     Numbers of events begin anew above all that were given: a lost server gave some that this one would give again.
     """
-    with address.connect(url) as connection, connection.transaction():
+    with _changing(url) as connection:
         _refuse_server(url, connection)
         connection.execute(_LOCK)
         found = _meta(connection)
@@ -225,6 +236,23 @@ def refuse_version(url: str, version: int, min_client: int) -> None:
             f"the store in {address.shown(url)} has version {version}, this outlast needs {VERSION}",
             hint=f"`outlast store migrate {address.shown(url)}`",
         )
+
+
+@contextlib.contextmanager
+def _changing(url: str) -> "Iterator[psycopg.Connection[Any]]":
+    """A transaction of its own. Raises StoreError for whatever the server refuses; then nothing was changed."""
+    try:
+        with address.connect(url) as connection, connection.transaction():
+            yield connection
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise address.not_permitted(url, error) from None
+    except psycopg.OperationalError as error:
+        raise address.unreachable(url, error) from error
+    except psycopg.Error as error:
+        raise StoreRefused(
+            f"PostgreSQL refused to change the store in {address.shown(url)}: {address.first_line(error)}",
+            hint="nothing was changed; see the log of the server",
+        ) from error
 
 
 def _refuse_server(url: str, connection: "psycopg.Connection[Any]") -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import psycopg
 
-from outlast.errors import StoreBusy, StoreError, StoreUnreachable
+from outlast.errors import StoreBusy, StoreUnreachable
 from outlast.store.locks import boottime_s
-from outlast.store.postgres.database import Connection, Server
+from outlast.store.postgres.address import first_line
+from outlast.store.postgres.database import Connection, Server, Unanswered, is_lost
 from outlast.store.protocol import SHELF_BYTES_MAX, Document, ShelfKind
 
 _GET = "SELECT substring(data FROM 1 FOR %s) FROM shelf WHERE kind = %s AND name = %s"
@@ -99,9 +100,10 @@ class _HeldRow:
 
     def _do(self, query: str, values: Any) -> "psycopg.Cursor[Any]":
         try:
-            return self._connection.execute(query, values)
+            with self._db.limit(self._connection):
+                return self._connection.execute(query, values)
         except psycopg.Error as error:
-            if error.sqlstate is None or self._connection.closed:
+            if is_lost(self._connection, error):
                 raise StoreUnreachable(
                     "the connection that held a document of the store is lost; its last change may be there",
                     hint="look, then do it again",
@@ -113,6 +115,15 @@ class _HeldRow:
 def held_name(database: Server, name: str, wait_s: float | None) -> Iterator[Connection]:
     """A connection whose session alone has this name until the block ends, or the connection does."""
     deadline_s = None if wait_s is None else boottime_s() + wait_s
+    connection = database.repeat(lambda: _taken(database, name, deadline_s))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _taken(database: Server, name: str, deadline_s: float | None) -> Connection:
+    """A new connection that has the name. One that is lost on the way has let it go."""
     pause = threading.Event()
     connection = database.new()
     try:
@@ -120,21 +131,21 @@ def held_name(database: Server, name: str, wait_s: float | None) -> Iterator[Con
             if deadline_s is not None and boottime_s() >= deadline_s:
                 raise StoreBusy(f"another process holds {name!r} of the store", hint="ask again in a moment")
             pause.wait(database.timing.shelf_look_s)
-        yield connection
-    finally:
+    except BaseException:
         connection.close()
+        raise
+    return connection
 
 
 def _has(database: Server, connection: Connection, name: str) -> bool:
     try:
-        found = connection.execute(_TRY, (name.encode(errors="surrogatepass").hex(),)).fetchone()
+        with database.limit(connection):
+            found = connection.execute(_TRY, (name.encode(errors="surrogatepass").hex(),)).fetchone()
     except psycopg.Error as error:
-        raise _failed(database, error) from error
+        if is_lost(connection, error):
+            raise Unanswered(first_line(error)) from error
+        raise
     return found is not None and bool(found[0])
-
-
-def _failed(database: Server, error: psycopg.Error) -> StoreError:
-    return database.translated(error)
 
 
 def _key(name: str) -> bytes:

@@ -90,6 +90,11 @@ class PostgresStore:
         """Whether the server was found without room: work in progress may end, nothing new may begin."""
         return self._db.disk_is_full
 
+    @property
+    def host_id(self) -> str:
+        """This host, as this store knows it."""
+        return str(self._writer()[0].host_id)
+
     def check_exists(self) -> None:
         """Raise StoreGone if the store was deleted, and StoreUnreachable if the server has not answered for so long that a
         lease is over and somebody else may hold the run. Costs no round trip."""

@@ -123,6 +123,11 @@ class SqliteStore:
         """Whether this object can still write."""
         return self._db.usable
 
+    @property
+    def host_id(self) -> str:
+        """Empty: only one host has this store."""
+        return ""
+
     def check_exists(self) -> None:
         """Raise StoreGone, now and at every later write, if the file was deleted or replaced. Costs one stat."""
         self._db.check_exists()

@@ -35,7 +35,7 @@ class ClientCopy:
             f"`outlast pause {run.id}`, then `outlast resume {run.id}`"
         )
         person.warn(run, f"{copy.DAMAGED} {run.state.attempts}", text)
-        person.notify(run, run.journal.store.local.run_folder(run.id), "needs a person", text)
+        person.notify(run, "needs a person", text)
 
     def remove(self) -> None:
         """Remove the copy: the run and its agent have ended, so no hook and no shim needs it any more."""

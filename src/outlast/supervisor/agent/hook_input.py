@@ -21,6 +21,9 @@ OURS = re.compile(
     re.DOTALL,
 )
 
+# What Claude Code says of a hook that its settings do not let it send.
+FORBIDDEN = "allowedHttpHookUrls"
+
 _REFUSED = re.compile(
     r"outlast: `([^`\n]{1,255})` was not run: .*"
 )  # what a shim says (`client/shim.py`, `shims.py`)

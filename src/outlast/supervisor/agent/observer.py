@@ -50,6 +50,7 @@ class AgentObserver:
         )  # hooks may have seen calls begin that nobody noted yet
         self.unhooked: frozenset[str] = frozenset()  # tools before which no hook runs
         self._announced: dict[str, ToolStart] = {}  # calls that the transcript tells of, and no hook yet
+        self._is_forbidden = False  # to ask us; that is said once
         self.answered = False  # whether its model has said anything in this attempt
         self.paid = False  # whether an answer of this attempt was paid for: its account works
         self._looked_s = time.monotonic()
@@ -130,12 +131,22 @@ class AgentObserver:
         if not end.ok and (ours := hook_input.OURS.search(end.output)):
             # Its hook ran, and had nobody to ask: it did not happen.
             self._responses.refuse(start, record, ours[0])
+            self._say_forbidden(end.output)
             return
         self._responses.intend(start, record)
         if not start.lane and self.hooked and self._is_awake:
             self.hooked = False
             name = self._agent.known.name
             self._agent.person.say(f"{name} does not run its hooks: calls are seen by shims, and afterwards")
+
+    def _say_forbidden(self, output: str) -> None:
+        """Settings that we could not know of when it was started deny each of its calls: only a person can help."""
+        if hook_input.FORBIDDEN in output and not self._is_forbidden:
+            self._is_forbidden = True
+            self._agent.person.say(
+                f"{self._agent.known.name} may not ask outlast, so its calls are denied: {hook_input.FORBIDDEN} in the "
+                "settings of its organisation came after its start; stop the run and resume it"
+            )
 
     @property
     def _is_awake(self) -> bool:

@@ -23,14 +23,18 @@ from outlast.supervisor.attempt.verdict import Ended
 from outlast.supervisor.attempt.watch import Watch
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
+from outlast.supervisor.chronicle import resumption, sentences
+from outlast.supervisor.chronicle.chronicle import Chronicle
+from outlast.supervisor.chronicle.resumption import Resumption
 from outlast.supervisor.client import around
 from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.guardian.workspace_lock import Occupied
-from outlast.supervisor.launch import environment
+from outlast.supervisor.launch import environment, relayed_commands
 from outlast.supervisor.launch.background import Announcement
 from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.output.status_line import StatusLine
+from outlast.supervisor.output.streams import OnTerminal, Streams
 from outlast.supervisor.person import Person
 from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.server import Server
@@ -59,12 +63,14 @@ class Attempt:
         *,
         guardian: int,
         announcement: Announcement,
+        chronicle: Chronicle,
         workspace: Occupied | None = None,
         wraps_up: bool = False,
     ) -> None:
         self._run, self.launch, self._variables = run, launch, variables
         self._signals, self._person = signals, person
         self._guardian, self._announcement, self._workspace = guardian, announcement, workspace
+        self._chronicle = chronicle
         self._wraps_up = wraps_up
         self._agent: AgentAttempt | None = None
         self._gate: Gate | None = None
@@ -79,14 +85,17 @@ class Attempt:
         with held(run):  # claimed; however this block is left, the attempt's end is recorded
             if run.is_done:
                 return False
+            before = run.state
+            self._chronicle.begins(before, run.journal.store.blobs.get)
             self._stop_leftovers()
             lost = self._judge_last_attempt()
             run.supervision.finishes, run.supervision.has_finished = self._had_finished(), False
             run.supervision.guarded, run.supervision.within = self._is_guarded, self.launch.within
-            self._save_found_files(lost)
+            found = self._save_found_files(lost)
+            known = resumption.of(run, before, lost, found)
             self._announce()
             try:
-                self._run_to_its_end()
+                self._run_to_its_end(known)
                 if not run.state.ended_well:
                     self._lift_wall()
                 self._finish()
@@ -134,10 +143,12 @@ class Attempt:
 
     # -- files saved: then the start is on record ----------------------------------------------------------------------
 
-    def _save_found_files(self, lost: ev.AttemptEnded | None) -> None:
-        """Save the files as they are found, bring them to where this attempt begins, and record its start."""
-        found = self._run.drive(arrive(self._run))
+    def _save_found_files(self, lost: ev.AttemptEnded | None) -> list[ev.AnyEvent]:
+        """Save the files as they are found, bring them to where this attempt begins, and record its start. Returns the events
+        of the files."""
+        found: list[ev.AnyEvent] = self._run.drive(arrive(self._run))
         self._run.drive(record_start(self._run, found, lost))
+        return found
 
     def _announce(self) -> None:
         """Tell the person, the state file, the parent process and the workspace lock that the run has started."""
@@ -151,7 +162,7 @@ class Attempt:
 
     # -- started, watched, stopped, ended ------------------------------------------------------------------------------
 
-    def _run_to_its_end(self) -> None:
+    def _run_to_its_end(self, known: Resumption) -> None:
         """Run the command until it has ended well and its last beat is done. Raises AgentStopped for every other end."""
         run = self._run
         self._began_s, self._point = time.monotonic(), run.state.save_point
@@ -165,7 +176,7 @@ class Attempt:
             self._agent, self._gate = self._open_agent_and_gate(beats)
         scripts = ScriptCalls(beats, self, ends_beats=self._agent is None)
         hooks = self._agent.hooks if self._agent is not None else self._guard
-        server = Server(self._place.socket, self._mark, scripts, hooks)
+        server = Server(self._place.socket, self._mark, scripts, hooks, relay=relayed_commands.carried_out)
         processes = AttemptProcesses(run, self._person, BelowUs(run.id), self._signals)
         stopper = Stopper(beats, server, processes, self._person)
         try:
@@ -177,7 +188,7 @@ class Attempt:
                 run.supervision.has_finished = True
                 self._guard.refuse_doubt()
                 return
-            ended = self._run_command(processes, stopper)
+            ended = self._run_command(processes, stopper, known)
             stopper.let_calls_end()
             stopper.check()
             self._budget.tell_unpriced()
@@ -188,12 +199,12 @@ class Attempt:
                     self._guard.refuse_failed(ended.death.exit_code)
                 raise self._stopped(ended)
             if self._agent is not None:
-                run.supervision.has_finished = not self.launch.interactive
+                run.supervision.has_finished = not (self.launch.interactive or self._agent.waits)
                 self._agent.finish()
             else:
                 scripts.finish({"exit_code": 0})
             if self._guard is not None:
-                run.supervision.has_finished = not self.launch.interactive
+                run.supervision.has_finished = not (self.launch.interactive or self._guard.waits)
                 self._guard.refuse_doubt()
         except AgentStopped as error:
             verdict.blame_setup(error, self.launch, run.state)
@@ -240,7 +251,7 @@ class Attempt:
                 gate.close()
             raise
 
-    def _run_command(self, processes: AttemptProcesses, stopper: Stopper) -> Ended:
+    def _run_command(self, processes: AttemptProcesses, stopper: Stopper, known: Resumption) -> Ended:
         """Start the command and watch it. Raises AgentStopped, from the watch, where something stops it first."""
         agent, gate = self._agent, self._gate
         watch = Watch(
@@ -254,6 +265,7 @@ class Attempt:
             spec = spec_of(
                 self._run, self.launch, self._variables, self._place, self._mark, agent, gate, self._guard
             )
+            self._tell_begin(streams, known)
             child = spawn.start(streams.spec(spec, again=agent is not None and agent.begins_anew))
             streams.started()
             if agent is not None:
@@ -271,6 +283,17 @@ class Attempt:
             watch.note_unseen_cost()
         return verdict.ending_of(status, tail, streams.closed, self.launch, oom, agent, gate)
 
+    def _tell_begin(self, streams: Streams | OnTerminal, known: Resumption) -> None:
+        """Tell what the attempt goes on from. From now on lines stand between those of the command, or nowhere where it has the
+        terminal."""
+        agent, cuts = known_agent(self.launch), self._agent.cuts if self._agent is not None else ()
+        begun = resumption.begun(self._run.state, known, agent.name if agent is not None else "", cuts)
+        if words := resumption.words(begun, known):
+            self._person.say(words)
+        self._show_status()
+        self._chronicle.tell(begun)
+        self._chronicle.show_on(streams if isinstance(streams, Streams) else None)
+
     def _close(self, server: Server) -> None:
         if self._gate is not None:
             self._gate.close()
@@ -283,7 +306,7 @@ class Attempt:
 
     def _stopped(self, ended: Ended) -> AgentStopped:
         if ended.closed:
-            self._person.say(f"standard output was closed: {ended.closed}")
+            self._person.say(f"standard output was closed: {ended.closed}", needed=True)
         return verdict.stopped(
             ended,
             self.launch,
@@ -322,8 +345,13 @@ class Attempt:
         if self.launch.within:
             spent = self._run.state.spent.minus(self.launch.spent_before)
             around.tell_spent(self.launch.within, self._run.id, spent)
+        self._show_status()
         if self._agent is not None and self._agent.paid:
             self._lift_wall()
+
+    def _show_status(self) -> None:
+        if self._agent is not None:
+            self._agent.show_status(sentences.status_words(self._run.state, self._run.meter.live()))
 
     def _lift_wall(self) -> None:
         """The account works: a quota wall that it met before this attempt holds no run back any more."""

@@ -12,7 +12,7 @@ from outlast import settings
 from outlast.processes import spawn
 from outlast.processes.tty import Terminal
 from outlast.runs.engine.run import RunEngine
-from outlast.store import durable
+from outlast.store import credentials, durable
 from outlast.supervisor.launch import background, environment
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.output.status_line import StatusLine
@@ -100,4 +100,4 @@ def _environment(run: RunEngine, variables: dict[str, str], place: Place) -> dic
     context = place.folder / "context.md"
     with open(context, "w", opener=durable.opener) as file:
         file.write(run.context())
-    return variables | ours | {environment.CONTEXT_FILE: str(context)}
+    return credentials.without(variables) | ours | {environment.CONTEXT_FILE: str(context)}

@@ -8,6 +8,7 @@ from outlast.core import events as ev
 from outlast.errors import RunRefused
 from outlast.processes import proc, reap
 from outlast.processes.roster import Roster
+from outlast.runs.engine import stores
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.store.protocol import RunFilter
@@ -49,7 +50,7 @@ def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Co
     for name in (*reaped.stopped, *reaped.killed):
         person.say(f"stopped {name}, left by an earlier attempt")
     for name in reaped.escaped:
-        person.say(f"{name}, left by an earlier attempt, could not be stopped")
+        person.say(f"{name}, left by an earlier attempt, could not be stopped", needed=True)
     run.supervision.left = reaped.escaped
     roster.clear()
 
@@ -76,7 +77,13 @@ def be_guarded(run: RunEngine, signals: StopSignals) -> None:
     root, epoch = str(run.journal.store.local.folder), run.journal.lease.epoch
     signals.link.say(
         GuardianMessage(
-            what="claimed", run=run.id, root=root, workspace=workspace, epoch=epoch, task=run.task
+            what="claimed",
+            run=run.id,
+            root=root,
+            workspace=workspace,
+            epoch=epoch,
+            task=run.task,
+            resume=f"outlast resume {run.id}{stores.option_of(run.journal.store)}",
         )
     )
     timing = Timing.current()
@@ -96,7 +103,8 @@ def name_doubts(run: RunEngine, person: Person) -> None:
         for effect in before.state.in_doubt:
             person.say(
                 f"effect {effect.id} {effect.name!r} of run {before.run} is in doubt and may be done again here;"
-                f" see `outlast effects {before.run}`"
+                f" see `outlast effects {before.run}`",
+                needed=True,
             )
 
 

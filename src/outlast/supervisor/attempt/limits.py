@@ -10,11 +10,12 @@ from pathlib import Path
 import msgspec
 
 from outlast.agents.values import Ask
-from outlast.core import budget as budgets, events as ev, restarts, state as st, verdict
+from outlast.core import budget as budgets, events as ev, questions as qs, restarts, state as st, verdict
 from outlast.core.values import shorten
 from outlast.errors import BudgetReached, RunHeld, UnknownRun
 from outlast.operations import requests
-from outlast.runs import attempts
+from outlast.runs import attempts, inbox
+from outlast.runs.engine import questions
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import Append, append
 from outlast.store.protocol import Store
@@ -95,9 +96,21 @@ class HeldBack(Exception):
 
 
 def hold_back(run: RunEngine, lost: ev.AttemptEnded | None, account: str) -> None:
-    """Raise HeldBack where the run is parked until later, or a quota wall of its account makes it wait."""
-    journal, state = run.journal, run.state
-    if state.status == "parked" and state.parked_until is not None and state.parked_until > journal.now():
+    """Raise HeldBack where the run is parked until later, or a quota wall of its account makes it wait.
+
+    Raises WaitsForPerson where it waits for an answer that nobody has given: starting it again would cost, and ask the same.
+    """
+    journal = run.journal
+    run.drive(inbox.take_in_findings(journal, journal))  # somebody may have answered meanwhile
+    state = run.state
+    if state.status == "parked" and verdict.is_waiting(state, journal.now()):
+        raise questions.waits(run.id, qs.waited_for(state.questions, state.waits))
+    if (
+        state.status == "parked"
+        and not state.waits
+        and state.parked_until is not None
+        and state.parked_until > journal.now()
+    ):
         raise HeldBack(f"{state.cause}: {state.evidence}", state.parked_until)
     stay = quota_walls.join(journal.store.shelf, account, run.id, run.settings["wake_apart_s"])
     if stay is None:
@@ -120,7 +133,8 @@ def bring_forward(store: Store, run: str) -> None:
     """Make a run due now that is parked until later. Does nothing to a run that a process holds or that is gone."""
     with contextlib.suppress(RunHeld, UnknownRun), requests.claimed(store, run) as journal:
         state, now = journal.state, journal.now()
-        if state.status == "parked" and state.parked_until is not None and state.parked_until > now:
+        waits = state.parked_until is not None and state.parked_until > now and not state.waits
+        if state.status == "parked" and waits:
             account = last_launch.account_in(store, requests.summary_of(store, run))
             due = ev.Parked(
                 at=now, cause=state.cause or "quota", until=now, evidence=state.evidence, account=account

@@ -147,7 +147,7 @@ class BudgetWatch:
         )
         run.meter.warned_levels.add(level)
         self._person.warn(run, level, text)
-        self._person.notify(run, self._folder, "budget", text)
+        self._person.notify(run, "budget", text)
 
     def _look(self) -> AgentStopped | None:
         head, live = self._run.meter.head(), self._run.meter.live()
@@ -216,7 +216,7 @@ class BudgetWatch:
     def warned(self, crossing: budgets.DueWarning) -> None:
         """Pass a warning on: to the person now, to the agent with the next answer it gets."""
         self._person.say(crossing.text)
-        self._person.notify(self._run, self._folder, "budget", crossing.text)
+        self._person.notify(self._run, "budget", crossing.text)
         self._pending.append(f"outlast: {crossing.text}. {HOW_TO_LOOK}")
         # The file is written only after all limits are checked: its reader may call its model at once, and must then get
         # the warnings that belong to what it has read.

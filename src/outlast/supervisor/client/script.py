@@ -55,6 +55,8 @@ def ask(note: Note, timeout_s: float | None = None) -> bytes:
     there.send(msgspec.structs.replace(note, attempt=_attempt()))
     answer = there.receive()
     if isinstance(answer, Order):
+        if answer.do == "wait":
+            _wait_to_be_stopped(there, answer)
         raise _refusal(answer)
     if not isinstance(answer, wire.Verdict):
         raise Gone("the supervisor gave an answer that cannot be understood")
@@ -101,6 +103,9 @@ def _performed(there: Connection, call: Call, *, plain: bool) -> int:
                 return _replay(order)
             case "done":
                 return _code(order.exit_code)
+            case "wait":
+                _wait_to_be_stopped(there, order)
+                raise _refusal(order)
             case "refuse":
                 raise _refusal(order)
             case "missing":
@@ -135,6 +140,23 @@ def _refusal(order: Order) -> OutlastError:
     error = NotInARun(order.reason, hint=order.hint)
     error.exit_code = _code(order.exit_code) or REFUSED
     return error
+
+
+def _wait_to_be_stopped(there: Connection, order: Order) -> None:
+    """Stay until the supervisor has stopped the script: what stands behind this call must not run before a person has answered.
+
+    A signal to stop is ours only when our caller is gone. Returns when the supervisor is.
+    """
+    _say(f"{order.reason}; {order.hint}. The script is stopped here, and started again then")
+    from outlast.supervisor.timing import Timing
+
+    above, tick_s = os.getppid(), Timing.current().person_tick_s
+    for number in _PASSED_ON:
+        signal.signal(number, lambda *_: None)
+    poll = select.poll()
+    poll.register(there.fileno(), select.POLLIN)
+    while os.getppid() == above and not poll.poll(tick_s * 1000):
+        pass
 
 
 def _code(exit_code: int) -> int:

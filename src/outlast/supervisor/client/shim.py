@@ -41,7 +41,7 @@ def main(place: str, attempt: str, classes: str, real: str, words: list[str]) ->
     """
     try:
         variables, fed = _variables(), _is_fed(words[0])
-        named = _named(variables)
+        named = _named(variables, words[0])
         found = _outward(words, classes, named, fed)
         if found == []:
             return _become(real, words)
@@ -71,10 +71,21 @@ def _attempt(ours: str, variables: dict[bytes, bytes]) -> str:
     return mark if mark.rpartition(".")[0] == ours.rpartition(".")[0] else ours
 
 
-def _named(variables: dict[bytes, bytes]) -> dict[str, str]:
-    """The variables that name a target of a call."""
+def _named(variables: dict[bytes, bytes], program: str) -> dict[str, str]:
+    """The variables that name a target of a call. Without a HOME all programs but git look for their files where the system
+    says that it is."""
     found = {name: variables.get(name.encode()) for name in _classifier().VARIABLES}
-    return {name: _text(os.fsdecode(value)) for name, value in found.items() if value is not None}
+    named = {name: _text(os.fsdecode(value)) for name, value in found.items() if value is not None}
+    return named if program == "git" or "HOME" in named else {**named, "HOME": _own_home()}
+
+
+def _own_home() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"
 
 
 def _package() -> str:

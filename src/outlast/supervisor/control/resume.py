@@ -116,9 +116,13 @@ def refuse_at_terminal(summary: Summary, launch: Launch) -> None:
         raise start.no_terminal(summary)
 
 
-def detach(store: Store, summary: Summary, other: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+def detach(
+    store: Store, summary: Summary, other: Sequence[str] = (), *, pass_fds: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
     """Start the process that goes on with the run, apart from this one; `other` are further words for it."""
     log = store.local.supervisor_log(summary.run)
     return background.spawn(
-        background.ourselves("resume", summary.run, "--woken", "--store", store.url, *other), log
+        background.ourselves("resume", summary.run, "--woken", "--store", store.url, *other),
+        log,
+        pass_fds=pass_fds,
     )

@@ -24,7 +24,7 @@ from outlast.supervisor import start
 from outlast.supervisor.budget import check
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import Link
-from outlast.supervisor.launch import launch as supervisor_launch
+from outlast.supervisor.launch import approvals, launch as supervisor_launch
 from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.output.streams import piped
@@ -65,6 +65,7 @@ def in_other(
         parks=launch.parks, stall=launch.stall, share=launch.share, setup=launch.setup, accept_unknown=launch.accept_unknown,
         gateway=launch.gateway, gateway_yes=launch.gateway_yes,
     )  # fmt: skip
+    made = approvals.on_top(made, launch)
     check.check_again(agent, made, variables | registry.env_assignments(words), person)
     return msgspec.structs.replace(made, interactive=not agent.cli.read(words).headless)
 

@@ -17,13 +17,16 @@ from outlast.core.statuses import CLOSED
 from outlast.errors import RunHeld, UnknownRun
 from outlast.inspect import find
 from outlast.inspect.standing import words
+from outlast.notifications import delivery
 from outlast.operations import requests
 from outlast.processes import reap
 from outlast.runs.engine.steps import Append
 from outlast.runs.inbox import STOPS
 from outlast.store.protocol import RunFilter, Store, Summary
+from outlast.supervisor import notify
 from outlast.supervisor.attempt import limits as attempt_limits
 from outlast.supervisor.budget import quota_walls
+from outlast.supervisor.chronicle import conclusion
 from outlast.supervisor.control import standing, takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, last_launch
@@ -57,11 +60,19 @@ def sleepers(store: Store, *, parked_only: bool = False, now: bool = False) -> l
     return [_judged(store, summary, now=now) for summary in reversed(runs)]
 
 
+def take_answers(store: Store) -> None:
+    """Put on record what nobody did yet: answers in the inboxes of runs that wait for a person, and deadlines that passed."""
+    for summary in find.all_runs(store, RunFilter(parent="", statuses=("parked",)), unreadable=True):
+        if not summary.problem and summary.state.waits:
+            with contextlib.suppress(RunHeld, UnknownRun):
+                requests.take_answers(store, summary.run)
+
+
 def lift_walls(store: Store) -> None:
     """A person says that the quota is back: remove all walls, and make every run due that waits for a moment in time."""
     for wall in list(quota_walls.every(store.shelf)):
         quota_walls.lift(store.shelf, wall.name)
-    for summary in parked(store):
+    for summary in _at_walls(store):
         attempt_limits.bring_forward(store, summary.run)
 
 
@@ -83,6 +94,11 @@ def parked(store: Store) -> list[Summary]:
     ]
 
 
+def _at_walls(store: Store) -> list[Summary]:
+    """Those of them that wait for the end of a usage limit; a person's answer is no wall."""
+    return [each for each in parked(store) if not each.state.waits]
+
+
 def _judged(store: Store, summary: Summary, *, now: bool = False) -> Sleeper:
     if summary.problem:
         return Sleeper(
@@ -93,7 +109,7 @@ def _judged(store: Store, summary: Summary, *, now: bool = False) -> Sleeper:
     wakes, why = False, _refused(store, summary.run)
     if not why:
         facts, at = verdict.HostFacts(limits=_limits(store, summary)), datetime.now(UTC)
-        if now and summary.state.parked_until is not None:
+        if now and summary.state.parked_until is not None and not summary.state.waits:
             at = max(at, summary.state.parked_until)
         found = verdict.of(summary.state, shown, at, find.children_in(store), facts)
         wakes, why = found.wakes, found.why
@@ -171,6 +187,7 @@ def wake(
     Runs that waited at the wall of one account are started `apart_s` after one another. A run whose attempts have reached
     their limit while no supervisor lived is recorded as given up.
     """
+    delivery.start(store.local, within_run=notify.is_within_run())  # a notice whose sender was killed
     asleep = [_given_up(store, sleeper) for sleeper in asleep]
     turns = _Turns(store, [sleeper for sleeper in asleep if sleeper.wake], apart_s)
     starting: list[_Start] = []
@@ -203,7 +220,7 @@ def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
 
 def tidy(store: Store) -> None:
     """Forget walls that are over and that no run waits at; restore the walls that runs wait at."""
-    waiting = {each.run: each.state.parked_until for each in parked(store)}
+    waiting = {each.run: each.state.parked_until for each in _at_walls(store)}
     quota_walls.tidy(store.shelf, {run: until for run, until in waiting.items() if until is not None})
 
 
@@ -311,11 +328,15 @@ class _Start:
         return words(standing.of(self._store, summary, shown).word)
 
     def _last_words(self) -> str:
-        """Its last error, without the hint."""
+        """Its last error, without the hint and what the run took."""
         with self._log.open("rb") as file:
             file.seek(max(self._log_start, self._log.stat().st_size - _LAST_WORDS_BYTES))
             lines = file.read(_LAST_WORDS_BYTES).decode(errors="replace").splitlines()
-        errors = [line for line in lines if line.strip() and not line.startswith("hint: ")]
+        errors = [
+            line
+            for line in lines
+            if line.strip() and not line.startswith("hint: ") and not conclusion.IN_WORDS.match(line)
+        ]
         return errors[-1].removeprefix("error: ").removeprefix("outlast: ") if errors else ""
 
     def _settled(self, summary: Summary, started: bool, why: str) -> Sleeper:

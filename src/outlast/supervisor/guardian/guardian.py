@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from outlast.core.text import safe
 from outlast.processes import proc, spawn
 from outlast.processes.signals import ReceivedSignal, Signals, sender
 from outlast.processes.tty import Terminal
@@ -162,7 +163,8 @@ class _Guardian:
             number = self._first_signal.number
         if self._charge is not None:
             word = self._word(self._charge, status)
-            lock.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)
+            note = lock.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)
+            _tell(note, self._charge)
         return 128 + number
 
     def _word(self, charge: GuardianMessage, status: int = signal.SIGKILL) -> lock.GuardianNote:
@@ -179,3 +181,14 @@ class _Guardian:
             why = f"{name} from {self._first_signal.sender}, {fate}"
         wanted = self._first_signal is not None and self._first_signal.wanted
         return lock.GuardianNote(charge.run, charge.epoch, why, wanted=wanted)
+
+
+def _tell(note: lock.GuardianNote, charge: GuardianMessage) -> None:
+    """The ending of an attempt whose supervisor cannot tell it. It waits for no reader."""
+    saved = f", and its files are save {note.save[:12]}" if note.save else ""
+    text = f"outlast: {note.why}; what it ran is stopped{saved}; `{charge.resume}` goes on\n"
+    poll = select.poll()
+    poll.register(2, select.POLLOUT)
+    with contextlib.suppress(OSError):
+        if any(events & select.POLLOUT for _, events in poll.poll(0)):
+            os.write(2, safe(text.rstrip("\n")).encode(errors="backslashreplace") + b"\n")

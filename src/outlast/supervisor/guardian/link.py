@@ -20,6 +20,7 @@ class GuardianMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     workspace: str = ""
     epoch: int = 0
     task: str = ""
+    resume: str = ""  # the command that goes on with the run
 
 
 _decode = decoders.of_json(GuardianMessage).decode

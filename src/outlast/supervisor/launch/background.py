@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from outlast import decoders, settings
-from outlast.store import durable
+from outlast.store import credentials, durable
 from outlast.store.local import Local
 from outlast.supervisor.launch import environment
 from outlast.supervisor.timing import Timing
@@ -30,13 +30,13 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
 
 
-def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
+def start(words: Sequence[str], local: Local, cwd: Path, *, pass_fds: Sequence[int] = ()) -> Begun:
     """Start the command line, and wait until its command runs or it has ended. Its later messages go beside the run's logs."""
     log = local.detached_log()
     ours, theirs = os.pipe()
     try:
         command = ["env", f"{TELL}={theirs}", *ourselves(*words)]
-        process = spawn(command, log, cwd=str(cwd), pass_fds=(theirs,))
+        process = spawn(command, log, cwd=str(cwd), pass_fds=(theirs, *pass_fds))
     finally:
         os.close(theirs)
     with open(ours, "rb", buffering=0) as announcement:
@@ -101,10 +101,22 @@ def spawn(
     """Start a command that outlives us. Its output is added to `log`."""
     durable.make_folder(log.parent)
     room_in(log)
-    with open(log, "ab", opener=durable.opener) as output:
+    with open(log, "ab", opener=durable.opener) as output, credentials.handed() as (variables, fds):
         return subprocess.Popen(
-            list(words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, env=_variables(),
-            start_new_session=True, pass_fds=pass_fds,
+            list(words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, env=_variables() | variables,
+            start_new_session=True, pass_fds=(*pass_fds, *fds),
+        )  # fmt: skip
+
+
+def capture(
+    words: Sequence[str], *, cwd: str, timeout_s: float, **more: str
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run one of our commands to its end, with these variables more. Raises TimeoutExpired and OSError."""
+    with credentials.handed() as (variables, fds):
+        ours = {name: value for name, value in _variables().items() if name != APART}
+        return subprocess.run(
+            ourselves(*words), stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, env=ours | more | variables,
+            timeout=timeout_s, pass_fds=fds, check=False,
         )  # fmt: skip
 
 

@@ -52,6 +52,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     account: str = ""  # whose limits the agent meets: a short name, no secret
     within: str = ""  # the run that it was started in, and that is charged with what it spends
     spent_before: Usage = Usage()  # what it had spent before that
+    approve_kinds: tuple[str, ...] = ()  # classes of outward calls that wait for a person
+    approve_targets: tuple[str, ...] = ()  # patterns of targets whose calls do
+    approve_within: str = ""  # how long they wait; empty: as the settings say
 
     @property
     def words(self) -> list[str]:

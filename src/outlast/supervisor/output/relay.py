@@ -7,7 +7,9 @@ import os
 import select
 import socket
 import stat
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -20,6 +22,8 @@ from outlast.supervisor.timing import Timing
 READ_BYTES = 1 << 18
 TAIL_BYTES = 64 << 10
 PIPE_BYTES = 1 << 20
+POSTED_MAX = 32  # lines of ours that wait for the end of a line of the command
+_NEWLINE = 0x0A
 _NAMES: dict[Stream, str] = {"out": "stdout", "err": "stderr"}
 
 
@@ -76,6 +80,14 @@ def _is_ready(fd: int) -> bool:
     return bool(poll.poll(0))
 
 
+def _is_one_place(stdout: int | None, stderr: int | None) -> bool:
+    """Whether both streams go to the same file, pipe or terminal, where their lines stand one below the other."""
+    if stdout is None or stderr is None:
+        return False
+    one, other = os.fstat(stdout), os.fstat(stderr)
+    return (one.st_dev, one.st_ino, one.st_rdev) == (other.st_dev, other.st_ino, other.st_rdev)
+
+
 class _Way:
     """One stream: the agent's pipe, the reader that it goes to, and the bytes that were read and not yet passed on."""
 
@@ -90,10 +102,17 @@ class _Way:
         self.sink = Sink(sink) if sink is not None else None
         self.is_terminal = sink is not None and os.isatty(sink)
         self.pending = memoryview(b"")
+        self.is_ours = False  # whether what is pending is a line of outlast
+        self.at_start = True  # whether the reader has whole lines so far
 
     @property
     def is_open(self) -> bool:
         return self.source >= 0 or bool(self.pending)
+
+    @property
+    def is_between_lines(self) -> bool:
+        """Whether a line of outlast would stand between whole lines of the command."""
+        return self.at_start and not self.pending
 
     def wanted(self) -> tuple[int, int] | None:
         """The event to wait for: room to write what was read, else more to read."""
@@ -119,7 +138,14 @@ class _Way:
             written = self.sink.write(self.pending)
             if not written:
                 return
+            self.at_start = self.pending[written - 1] == _NEWLINE
             self.pending = self.pending[written:]
+        self.is_ours = False
+
+    def drop_ours(self) -> None:
+        """Do not wait for a reader who does not take a line of outlast."""
+        if self.is_ours:
+            self.pending, self.is_ours = memoryview(b""), False
 
     def hang_up(self) -> None:
         """Close the agent's pipe: it gets a SIGPIPE if it writes on."""
@@ -163,6 +189,10 @@ class Relay:
         self.closed: dict[Stream, str] = {}  # streams that nobody takes any more, and why
         self._read_at_s = self._log_from_s = 0.0
         self._closed = False
+        self._posted: deque[bytes] = deque(maxlen=POSTED_MAX)
+        self._post_lock = threading.Lock()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._beside = [self._ways[1], *([self._ways[0]] if _is_one_place(*to) else [])]
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -211,13 +241,17 @@ class Relay:
         """Relay until all has ended, or until the descriptor `ended` can be read: a pidfd, or the end of a pipe."""
         while self.is_open:
             poll = select.poll()
-            for fd, events in (*self.wanted(), (ended, select.POLLIN)):
+            for fd, events in (*self.wanted(), (ended, select.POLLIN), (self._bell, select.POLLIN)):
                 poll.register(fd, events)
             waits_s = [self.wait_s(), self._line.wait_s() if self._line is not None else None]
             wait_s = min((each for each in waits_s if each is not None), default=None)
-            if any(fd == ended for fd, _ in poll.poll(None if wait_s is None else wait_s * 1000)):
+            ready = {fd for fd, _ in poll.poll(None if wait_s is None else wait_s * 1000)}
+            if ended in ready:
                 return
+            if self._bell in ready:
+                os.eventfd_read(self._bell)
             self.step(0.0)
+            self.show_posted()
             if self._line is not None and not self.is_behind:
                 self._line.draw()
 
@@ -228,6 +262,7 @@ class Relay:
         output; None: for ever, as the command would without us.
         """
         began_s = time.monotonic()
+        self._ways[1].drop_ours()
         while self.is_open:
             passed_s = time.monotonic() - began_s
             slow = any(way.pending for way in self._ways)
@@ -241,9 +276,11 @@ class Relay:
 
     def close(self) -> None:
         """Close the pipes, and make the log durable. Output that was not passed on by now is lost."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._post_lock:
+            if self._closed:
+                return
+            self._closed = True
+            os.close(self._bell)
         for way in self._ways:
             way.close()
         self._log.close(self._now())
@@ -252,6 +289,35 @@ class Relay:
         """The last output of both streams, in the order in which it came; at most 64 KiB of it."""
         assert n_bytes <= TAIL_BYTES, f"no more than {TAIL_BYTES:,} bytes are kept"
         return self._tail[-n_bytes:] if n_bytes > 0 else b""
+
+    # -- lines of outlast ------------------------------------------------------------------------------------------
+
+    def post(self, line: bytes) -> bool:
+        """Show a line of outlast on standard error, between whole lines of the command there; returns at once.
+
+        One that the command leaves no room for is lost where newer ones wait too. False: nothing is relayed any more.
+        """
+        with self._post_lock:
+            if self._closed or self._ways[1].sink is None:
+                return False
+            self._posted.append(line)
+            os.eventfd_write(self._bell, 1)
+            return True
+
+    @property
+    def is_in_a_line(self) -> bool:
+        """Whether the command's last line was not ended where outlast writes."""
+        return not all(way.at_start for way in self._beside)
+
+    def show_posted(self) -> None:
+        """Show the lines that wait, as far as there is room for them now."""
+        err = self._ways[1]
+        while self._posted and all(way.is_between_lines for way in self._beside):
+            err.pending, err.is_ours = memoryview(self._posted.popleft()), True
+            try:
+                self._push(err)
+            except OSError:  # its reader is gone: the command finds that out by itself
+                err.drop_ours()
 
     # -- one stream ------------------------------------------------------------------------------------------------
 
@@ -265,7 +331,10 @@ class Relay:
                     way.pending = memoryview(data)
                     self._push(way)
         except OSError as error:
-            self._break(way, error)
+            if way.is_ours:
+                way.drop_ours()
+            else:
+                self._break(way, error)
 
     def _push(self, way: _Way) -> None:
         line = self._line if way.is_terminal else None

@@ -33,6 +33,9 @@ class StatusLine:
         self._shown = ""
         self._at_start = True
         self._next_s = 0.0
+        self.goes_on_below = (
+            False  # the command has ended within a line, and what outlast says begins below it
+        )
         self.is_on = os.isatty(fd) and settings.variable("TERM") not in ("", "dumb")
 
     def wipe(self) -> None:
@@ -41,6 +44,9 @@ class StatusLine:
             if self._shown:
                 self._write(_WIPE)
                 self._shown = ""
+            if self.goes_on_below:
+                self._write(b"\n")
+                self.goes_on_below = False
 
     def passed(self, data: bytes | memoryview) -> None:
         """This went out to the terminal."""

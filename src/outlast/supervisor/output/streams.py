@@ -105,6 +105,10 @@ class Streams:
     def _work(self) -> None:
         self._relay.run(self._end)
 
+    def post(self, line: bytes) -> bool:
+        """Show a line of outlast between those of the command; False when its output is over. As `Relay.post`."""
+        return self._relay.post(line)
+
     def finish(self, signals: StopSignals) -> bytes:
         """Pass on the rest, and make the log durable. Returns the end of the command's output.
 
@@ -118,6 +122,8 @@ class Streams:
             signals.listen()
             if not self._relay.is_behind or signals.got:
                 break
+        self._relay.show_posted()
+        self._line.goes_on_below = self._relay.is_in_a_line
         tail = self._relay.tail(TAIL_BYTES)
         self.closed = self._relay.closed.get("out", "")
         self._relay.close()

@@ -21,7 +21,7 @@ from outlast.supervisor.attempt.stop import Stopper
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
 from outlast.supervisor.guardian.workspace_lock import Occupied
-from outlast.supervisor.launch import environment
+from outlast.supervisor.launch import environment, relayed_commands
 from outlast.supervisor.person import Person
 from outlast.supervisor.script.pid_watch import Script
 from outlast.supervisor.socket import pipe
@@ -117,7 +117,7 @@ class Keeper:
     def _served(self, beats: BeatInFlight) -> Iterator[tuple[ScriptCalls, Server]]:
         run, scripts = self._run, ScriptCalls(beats, self)
         mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
-        server = Server(self._place.socket, mark, scripts)
+        server = Server(self._place.socket, mark, scripts, relay=relayed_commands.carried_out)
         try:
             yield scripts, server
         finally:

@@ -33,6 +33,10 @@ class Connection:
         self._sock = sock
         self._rest: bytes | bytearray = bytearray()
 
+    def fileno(self) -> int:
+        """Readable when the other side has sent something, or is gone."""
+        return self._sock.fileno()
+
     @property
     def pid(self) -> int:
         """The process on the other side; 0 if we cannot see it."""
@@ -126,6 +130,11 @@ class Connection:
             raise Gone("the supervisor of this run is gone", hint=AGAIN)
         self._rest = bytearray(self._rest) if isinstance(self._rest, bytes) else self._rest
         self._rest += chunk
+
+    def cut(self) -> None:
+        """End the connection: whoever receives from it meets its end. Any thread may call this."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._sock.close()

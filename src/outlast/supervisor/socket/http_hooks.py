@@ -3,6 +3,7 @@
 The agent inherits the listening socket: nobody else can take its port while it lives, and without us its hooks hang."""
 
 import contextlib
+import fcntl
 import hmac
 import os
 import secrets
@@ -24,6 +25,9 @@ HEAD_MAX_BYTES = 16 << 10
 INPUT_MAX_BYTES = 20 << 20  # as in `client/hook.py`
 CONNECTIONS_MAX = 64
 BACKLOG = 64
+# Node, which an agent may be started by, keeps from its children what it inherited under low numbers: up to 15, and on as far
+# as there are any.
+HIGH_FD = 64
 _CHUNK = 1 << 16
 # A socket of the sixth version reaches us too, by an address in which ours stands last.
 _MAPPED = "0000000000000000FFFF0000" if sys.byteorder == "little" else "00000000000000000000FFFF"
@@ -40,8 +44,8 @@ class AnswersHttp(Protocol):
 
     def hook(self, data: bytes, delivery: Delivery) -> tuple[bytes, int]: ...
     def look_at_answers(self) -> None: ...
-    def note_begun(self) -> None:
-        """Note the calls that were let through at once."""
+    def try_to_note_begun(self) -> None:
+        """Note the calls that were let through at once, if that has to wait for nothing."""
 
 
 class HttpHooks:
@@ -50,7 +54,7 @@ class HttpHooks:
     def __init__(self, agent: AnswersHttp, timing: Timing | None = None) -> None:
         self._agent, self._timing = agent, timing or Timing.current()
         self.secret = secrets.token_urlsafe(32)
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+        self._listening = _under_a_high_number(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
         self._listening.setblocking(False)  # whoever inherits it may take a connection that was ours
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}{TARGET}"
         self._ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -87,15 +91,23 @@ class HttpHooks:
                 with self._lock:
                     has_room = len(self._open) < CONNECTIONS_MAX
                 if has_room and not is_foreign(end, sock.getsockname()):
-                    with self._lock:
-                        self._open.add(sock)
-                    threading.Thread(
-                        target=self._serve, args=(sock,), name="outlast-hook", daemon=True
-                    ).start()
+                    self._begin(sock)
                 else:
                     sock.close()
             except (OSError, RuntimeError):  # no descriptors or threads; the caller's hook is denied
                 time.sleep(self._timing.accept_retry_s)
+
+    def _begin(self, sock: socket.socket) -> None:
+        serving = threading.Thread(target=self._serve, args=(sock,), name="outlast-hook", daemon=True)
+        with self._lock:
+            self._open.add(sock)
+        try:
+            serving.start()
+        except RuntimeError:
+            with self._lock:
+                self._open.discard(sock)
+            sock.close()
+            raise
 
     def _serve(self, sock: socket.socket) -> None:
         try:
@@ -125,11 +137,20 @@ class HttpHooks:
             there.answer(500, f"{type(error).__name__}: {error}".encode(errors="replace"))
             return False
         there.answer(_DENIED if code else 200, out or NOTHING_TO_SAY)
-        self._agent.note_begun()
+        self._agent.try_to_note_begun()
         if delivery.look() == "lost":
             self._agent.look_at_answers()
             return False
         return True
+
+
+def _under_a_high_number(listening: socket.socket) -> socket.socket:
+    try:
+        high = fcntl.fcntl(listening.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
+    except OSError:  # so many are not allowed
+        return listening
+    listening.close()
+    return socket.socket(fileno=high)
 
 
 class _Refused(Exception):

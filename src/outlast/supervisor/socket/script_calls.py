@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from outlast import faults
 from outlast.core import events as ev
 from outlast.core.recovery import effect_key
 from outlast.core.replay import EffectRecord
@@ -25,8 +26,10 @@ from outlast.errors import (
 )
 from outlast.probes import CannotTell, Happened
 from outlast.processes.roster import Roster
+from outlast.runs.engine import questions
 from outlast.runs.engine.steps import append
 from outlast.runs.journal import Journal
+from outlast.settings import age
 from outlast.store.local import Local
 from outlast.supervisor.beat_in_flight import ENDS_ATTEMPT, BeatInFlight
 from outlast.supervisor.lifecycle import Lifecycle
@@ -34,7 +37,8 @@ from outlast.supervisor.socket.delivery import DELIVERED, Delivery
 from outlast.supervisor.socket.wire import Output
 from outlast.supervisor.timing import Timing
 
-STEP = "step "
+STEP, ASK = "step ", "ask "
+QUESTION_CHARS = 150  # of a question, in the name of its answer
 DID_NOT = 1  # a probe's exit code
 _CANNOT_START = "the command cannot be started"
 ROOM_MIN_BYTES = 256 << 10  # with less nothing is begun: its end might not be recorded
@@ -118,8 +122,14 @@ class ScriptCalls:
         self._acting = 0
         self._ended: list[tuple[str, int]] = []  # steps whose beat could not end yet
         self._known = self._read_steps()
+        self._answers_known = self._read_answers()
         self._spent_inside = self._read_spent_inside()
         self.found_names, self.found_task = self._found()
+
+    @property
+    def beats(self) -> BeatInFlight:
+        """The beat that the calls are recorded in."""
+        return self._beats
 
     @property
     def failure(self) -> OutlastError | None:
@@ -144,6 +154,13 @@ class ScriptCalls:
             if isinstance(event, ev.Decided) and event.name.startswith(STEP):
                 found[event.name, event.occurrence] = event
         return found
+
+    def _read_answers(self) -> dict[tuple[str, int], ev.Decided]:
+        return {
+            (event.name, event.occurrence): event
+            for event in self._run.journal.events("decided")
+            if isinstance(event, ev.Decided) and event.question
+        }
 
     def _read_spent_inside(self) -> dict[str, Usage]:
         found: dict[str, Usage] = {}
@@ -273,6 +290,7 @@ class ScriptCalls:
     def effect(
         self, name: str, words: tuple[str, ...], perform: Perform, *, key: str = "", unknown: str = "",
         probe: Callable[[str], int] | None = None, missing: int = 0, delivery: Delivery = DELIVERED,
+        approve: bool | str = False,
     ) -> Output | None:  # fmt: skip
         """The recorded outcome of this effect, else perform it now: intent first, outcome after; None if given up.
 
@@ -280,6 +298,7 @@ class ScriptCalls:
         happen, and is tried again as long as its beat is open. Unlike a step, one without an outcome is not counted: the
         next call of its name means it. So does the same call again where the caller never got the outcome.
 
+        With `approve` a person approves it first: WaitsForPerson, after which the attempt ends, and NotApproved.
         Raises EffectInDoubt, EffectFailed, ReplayMismatch: then the command was not performed, or it is not known; and Halted
         where it was stopped.
         """
@@ -297,6 +316,7 @@ class ScriptCalls:
                 result = beat.act(
                     name, self._performing(perform, own), list(words), key=own, probe=_probing(probe, own),
                     unknown=unknown.replace("-", "_") or None, retry=_retries(known, beat.number),
+                    approve=approve,
                 )  # fmt: skip
             except EffectFailed as error:
                 recorded = beat.recorded(name, own)
@@ -330,6 +350,45 @@ class ScriptCalls:
             return _plain(output)
 
         return act
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def ask(self, text: str, choices: tuple[str, ...], within: str = "") -> str:
+        """A person's answer to a question, recorded; the n-th call with the same words gets the n-th answer.
+
+        Raises WaitsForPerson, after which the attempt ends and its run is parked; and NotAnswered.
+        """
+        options = questions.check_question(text, choices)
+        within_s = int(age(within).total_seconds()) if within else 0
+        name = ASK + (text if len(text) <= QUESTION_CHARS else digest(text.encode()))
+        with self._beats.noting_failure(), self._turn(name, options, DELIVERED) as occurrence:
+            self._check_usable()
+            known = self._answers_known.get((name, occurrence))
+            if known is None:
+                known = self._answer(name, occurrence, text, options, within_s)
+                self._answers_known[name, occurrence] = known
+            self._counts[name] = occurrence
+            return str(self._run.journal.value(known.value))
+
+    def _answer(
+        self, name: str, occurrence: int, text: str, choices: tuple[str, ...], within_s: int
+    ) -> ev.Decided:
+        journal = self._run.journal
+        bound = digest(msgspec.json.encode((name, occurrence, choices)))
+        inquiry = questions.Inquiry(
+            kind="question", text=text, digest=bound, choices=choices, within_s=within_s
+        )
+        with self._lock:
+            self._beats.now()
+            question, reply = self._run.drive(questions.reply(journal, inquiry))
+            event = ev.Decided(
+                at=journal.now(), beat=self._beats.now().number, name=name, occurrence=occurrence,
+                value=journal.payload(reply), question=question,
+            )  # fmt: skip
+            faults.point("ask.answered")
+            self._beats.append(event)
+            faults.point("ask.used")
+        return event
 
     # -- notes ---------------------------------------------------------------------------------------------------
 

@@ -16,13 +16,14 @@ import msgspec
 
 from outlast import decoders
 from outlast.core.values import Usage
-from outlast.errors import EffectFailed, EffectInDoubt, OutlastError
+from outlast.errors import EffectFailed, EffectInDoubt, NotAnswered, OutlastError, WaitsForPerson
 from outlast.processes import cause_of_death, proc, reap, signals
 from outlast.store import durable
 from outlast.supervisor.socket import connection, pipe
 from outlast.supervisor.socket.connection import Connection, Gone
 from outlast.supervisor.socket.delivery import Delivery
 from outlast.supervisor.socket.script_calls import CannotStart, Halted, NotThere, ScriptCalls, step_of
+from outlast.supervisor.socket.tool_calls import ToolCalls
 from outlast.supervisor.socket.wire import (
     REFUSED,
     Call,
@@ -34,6 +35,7 @@ from outlast.supervisor.socket.wire import (
     Shim,
     ShimAnswer,
     Started,
+    ToolCall,
     Verdict,
     Welcome,
 )
@@ -68,6 +70,10 @@ class AnswersAgent(Protocol):
     def stopping(self) -> None: ...
 
 
+def _relays_nothing(_: str) -> bytes:
+    raise OutlastError("no command is run for you here")
+
+
 class Server:
     """Serves the scripts of one attempt. Calls of another attempt, or of another user, are refused."""
 
@@ -78,10 +84,13 @@ class Server:
         scripts: ScriptCalls,
         agent: AnswersAgent | None = None,
         *,
+        relay: Callable[[str], bytes] = _relays_nothing,
         timing: Timing | None = None,
     ) -> None:
+        """`relay`: runs a command of outlast that was typed below us; its answer as JSON."""
         self.path = path
         self._timing = timing or Timing.current()
+        self._relay = relay
         self._numbers = itertools.count(1)
         self._stop_ns = 0
         self._refusals = 0  # of shims, so far
@@ -95,6 +104,7 @@ class Server:
         self._sweep()
         self._agent = agent
         self._mark, self._scripts, self._roster = mark, scripts, scripts.roster
+        self._tools = ToolCalls(scripts.beats, scripts)
         self.pipe = pipe.Pipe(pipe.path_of(path))
         self._listening = connection.listen(path)
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -188,6 +198,9 @@ class Server:
                     self._end(there, self._answered(there, message, delivery), delivery)
                 case Note():
                     there.send(Verdict(allowed=True, body=msgspec.Raw(self._note(message))))
+                case ToolCall():
+                    body = self._tools.answer(message, is_stopping=bool(self._stop_ns))
+                    there.send(Verdict(allowed=True, body=msgspec.Raw(body)))
                 case Hook() if self._agent is not None:
                     out, code = self._agent.hook(message.data, delivery)
                     there.answer(code, out)
@@ -199,8 +212,12 @@ class Server:
                     there.send(Verdict(allowed=False, reason=f"cannot serve {type(message).__name__}"))
         except Gone:
             raise
+        except WaitsForPerson as error:
+            there.send(Order(do="wait", exit_code=error.exit_code, reason=str(error), hint=error.hint))
+            there.receive()  # until it is stopped: the script must not go on as if this had been refused
         except OutlastError as error:
-            there.send(Order(do="refuse", exit_code=REFUSED, reason=str(error), hint=error.hint))
+            code = error.exit_code if isinstance(error, NotAnswered) else REFUSED
+            there.send(Order(do="refuse", exit_code=code, reason=str(error), hint=error.hint))
         except Exception as error:  # what is wrong here must not cost the script its answer
             there.send(Order(do="refuse", exit_code=REFUSED, reason=f"{type(error).__name__}: {error}"))
 
@@ -264,6 +281,7 @@ class Server:
             outcome = self._scripts.effect(
                 call.name, call.words, perform, key=call.key, unknown=call.unknown,
                 probe=probe if call.probe else None, missing=call.missing, delivery=delivery,
+                approve=call.approve_within or call.approve,
             )  # fmt: skip
         except (EffectInDoubt, EffectFailed) as error:
             last = (
@@ -428,8 +446,12 @@ class Server:
                 return msgspec.json.encode(welcome)
             case "stage":
                 self._scripts.stage(note.text, note.names)
+            case "ask":
+                return msgspec.json.encode(self._scripts.ask(note.text, note.choices, note.within))
             case "remember":
                 self._scripts.remember(note.name, note.text, note.names)
+            case "command":
+                return self._relay(note.text)
             case "spent":
                 self._scripts.spent_inside(note.name, _usage(note.text))
             case "interrupted" | "went_on" | "killed" | "left":

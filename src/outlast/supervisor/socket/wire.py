@@ -52,16 +52,30 @@ class Budget(Message, frozen=True, tag="budget"):
 class Note(Message, frozen=True, tag="note"):
     """Something to put on record: a stage, a memory ref (`name` and its pointer), a text, a script's own names.
 
-    `hello` is answered with a Welcome. `spent` tells what the run `name`, started inside of this one, has cost so far. The
-    others tell how a shell fares: `name` is its pid, `text` the signal or code.
+    `hello` is answered with a Welcome, `ask` with a person's answer: to `text`, with `choices`, `within` a time; `command` with
+    what that command printed (`launch/relayed_commands.py`). `spent` tells what the run `name`, started inside of this one, has
+    cost so far. The others tell how a shell fares: `name` is its pid, `text` the signal or code.
     """
 
     kind: Literal[
-        "stage", "remember", "text", "names", "hello", "spent", "interrupted", "went_on", "killed", "left"
+        "stage",
+        "remember",
+        "text",
+        "names",
+        "hello",
+        "spent",
+        "command",
+        "interrupted",
+        "went_on",
+        "killed",
+        "left",
+        "ask",
     ]
     text: str
     name: str = ""
     names: dict[str, str] = {}
+    choices: tuple[str, ...] = ()
+    within: str = ""
 
 
 class Call(Message, frozen=True, tag="call"):
@@ -81,6 +95,8 @@ class Call(Message, frozen=True, tag="call"):
     missing: int = 0
     names: dict[str, str] = {}
     within: str = ""
+    approve: bool = False  # a person approves it first, within `approve_within`
+    approve_within: str = ""
 
 
 class Hook(Message, frozen=True, tag="hook"):
@@ -111,14 +127,23 @@ class Shim(Message, frozen=True, tag="shim"):
     above: tuple[tuple[int, int], ...] = ()
 
 
+class ToolCall(Message, frozen=True, tag="tool"):
+    """An agent calls a tool of `outlast mcp`, with arguments as in `tools.py`; answered with a Verdict whose body is its result, or
+    with an Order that refuses."""
+
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class Order(Message, frozen=True, tag="order"):
     """The next act of the script's side. `run` and `probe` are answered with a Report; the others end the call.
 
     `call` marks what is started for it, so that it is found and stopped when the script's side dies. `keeps`: how many
-    bytes of what a shim's program prints are reported. `out`: what a shim prints in the place of its program, in base64.
+    bytes of what a shim's program prints are reported. `wait`: a person must answer first, and the attempt is about to be
+    stopped: the script's side stays where it is until then. `out`: what a shim prints in the place of its program, in base64.
     """
 
-    do: Literal["run", "probe", "replay", "done", "refuse", "missing"]
+    do: Literal["run", "probe", "replay", "done", "refuse", "missing", "wait"]
     key: str = ""
     occurrence: int = 0  # which call of its name a step is
     call: str = ""
@@ -199,7 +224,9 @@ class ShimAnswer(msgspec.Struct, frozen=True):
     out: bytes = b""
 
 
-AnyMessage = Intent | Outcome | Budget | Note | Verdict | Call | Hook | Shim | Order | Started | Report
+AnyMessage = (
+    Intent | Outcome | Budget | Note | Verdict | Call | Hook | Shim | ToolCall | Order | Started | Report
+)
 
 
 def frame(message: AnyMessage) -> bytes:

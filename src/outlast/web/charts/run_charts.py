@@ -43,6 +43,7 @@ _ENDS: dict[str, tuple[str, Tone, str]] = {
     "host": ("cross", "bad", "host went down"),
     "program_missing": ("cross", "bad", "program missing"),
     "handed_off": ("check", "calm", "handed off"),
+    "person": ("wait", "calm", "waited for a person"),
 }
 _END_WORDS = {"paused": "paused", "cancelled": "cancelled"}
 

@@ -10,7 +10,7 @@ from outlast.web.html.layout import run_url
 
 ACTS: dict[ActName, str] = {
     "pause": "Pause", "resume": "Resume", "cancel": "Cancel", "budget": "Add budget", "settle": "Look and settle",
-    "fork": "Fork", "restore": "Restore",
+    "fork": "Fork", "restore": "Restore", "approve": "Approve", "reject": "Reject", "answer": "Answer",
 }  # fmt: skip
 # As `core.verdict` says it. A page says the same by the reader's clock.
 _UNTIL = re.compile(
@@ -22,6 +22,8 @@ def link(run: str, act: ActName | None, command: str | None) -> str:
     """Where the act that helps is asked for. A doubt is looked at first, with all that is known of it."""
     if act == "settle":
         return run_url(run, "effects")
+    if act in ("approve", "answer"):
+        return run_url(run, "do", act, question=(command or "").rpartition(" ")[2])
     return run_url(run, "do", act or "", amounts=amounts(command))
 
 

@@ -34,6 +34,9 @@ _NAMES: dict[Tab, str] = {
     "output": "Output", "journal": "Journal",
 }  # fmt: skip
 ACT_WORDS: dict[ActName, tuple[str, str]] = {
+    "approve": ("done", "Approve"),
+    "answer": ("info", "Answer"),
+    "reject": ("failed", "Reject"),
     "resume": ("running", "Resume"),
     "pause": ("paused", "Pause"),
     "budget": ("budget", "Add budget"),
@@ -101,7 +104,12 @@ def acts(row: Row) -> list[ActName]:
             allowed.append("fork")
     if row.last_save:
         allowed.append("restore")
-    if row.act is not None and row.act not in allowed and row.act != "settle":
+    if row.act is not None and row.act not in (
+        *allowed,
+        "settle",
+        "approve",
+        "answer",
+    ):  # those have a panel of their own
         allowed.append(row.act)
     order = list(ACT_WORDS)
     return sorted(allowed, key=order.index)

@@ -17,6 +17,7 @@ from outlast.web.http.sessions import Sessions, Wrong
 from outlast.web.timing import Timing
 
 TOKEN_CHARS_MIN = 16
+LINK = "press"  # the page of one act, from a notice
 LOGIN = "login"  # the form before anybody is let in
 _OWN_SITE = ("same-origin", "none")
 _WITHOUT_TOKEN = (("login",), ("healthz",), ("favicon.ico",))
@@ -66,7 +67,8 @@ class Guard:
     def is_open(self, request: Request) -> bool:
         """Whether this is answered without the token, where one is needed."""
         static = request.segments[:1] == ("static",) and len(request.segments) == 2
-        return bool(self.token) and (static or request.segments in _WITHOUT_TOKEN)
+        link = request.segments[:1] == (LINK,) and len(request.segments) == 2  # it has a token of its own
+        return bool(self.token) and (static or link or request.segments in _WITHOUT_TOKEN)
 
     # -- who -------------------------------------------------------------------------------------------------------
 

@@ -115,6 +115,51 @@ def _looked_up(peer: End, here: End) -> tuple[int, bool] | None:
     return None
 
 
+def holders(peer: End, here: End) -> list[int] | None:
+    """The processes of our user that hold the other end of a connection inside this machine; None where it is closed already.
+
+    Empty where none is found: the connection comes from elsewhere, or its process lets nobody look.
+    """
+    row = _row(_plain(peer), _plain(here))
+    if row is None:
+        return []
+    inode = row[9]
+    if inode == "0":
+        return None
+    folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    return [int(folder.name) for folder in folders if _holds(folder / "fd", f"socket:[{inode}]")]
+
+
+def _holds(folder: Path, wanted: str) -> bool:
+    try:
+        if folder.stat().st_uid not in (os.getuid(), 0):
+            return False
+        return any(_leads(each) == wanted for each in folder.iterdir())
+    except OSError:
+        return False
+
+
+def _leads(descriptor: Path) -> str:
+    try:
+        return os.readlink(descriptor)
+    except OSError:
+        return ""  # closed between our two looks
+
+
+def _row(peer: End, here: End) -> list[str] | None:
+    """The row of the table of all connections for this one."""
+    wanted = [_spelled(peer), _spelled(here)]
+    try:
+        with _TABLES[ipaddress.ip_address(peer[0]).version].open() as table:
+            for row in table:
+                words = row.split(maxsplit=11)
+                if words[1:3] == wanted:
+                    return words
+    except (OSError, IndexError):
+        pass
+    return None
+
+
 def can_name_users() -> bool:
     """Whether this machine shows whose a connection is: tried with a connection of our own."""
     with socket.create_server(("127.0.0.1", 0)) as listening:

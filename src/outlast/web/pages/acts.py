@@ -11,12 +11,15 @@ from outlast.web.html.html import Safe, field_text, tag
 from outlast.web.html.icons import icon
 from outlast.web.html.layout import View, run_url
 
-_BUTTONS: dict[ActName, str] = {
+BUTTONS: dict[ActName, str] = {
     "pause": "Pause it", "resume": "Resume it", "cancel": "Cancel it for good", "budget": "Add this budget",
     "settle": "Record this", "fork": "Fork it", "restore": "Restore it there",
+    "approve": "Approve it", "reject": "Reject it", "answer": "Send this answer",
 }  # fmt: skip
-_NEXT: dict[ActName, str] = {"resume": "Resume it", "settle": "Settle the next one"}
-_ENDS: frozenset[ActName] = frozenset({"cancel"})
+_NEXT: dict[ActName, str] = {
+    "resume": "Resume it", "settle": "Settle the next one", "approve": "Approve the next one", "answer": "Answer the next one",
+}  # fmt: skip
+ENDS: frozenset[ActName] = frozenset({"cancel", "reject"})
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Wish) if field.name not in ("act", "run"))
 _LABELS = {
     "amounts": ("Budget to add", "like +200k, usd=+5, time=+2h, beats=+20; several with a space between"),
@@ -25,15 +28,17 @@ _LABELS = {
     "beat": ("After beat", "the new run goes on from there; empty: from where it is"),
     "task": ("Task of the new run", "empty: a name is made"),
     "save": ("Save", "its commit"),
+    "text": ("Your answer", "the agent reads it as it stands"),
     "folder": ("New folder", "its whole path; it must not exist yet, or be empty"),
 }
 _FORKED = ("Budget moved to it", "out of what is left here, like tokens=50k or usd=2")
-_FINDINGS = (
+FINDINGS = (
     ("happened", "It happened", "It is not done again; the agent gets the result."),
     ("did_not", "It did not happen", "The next attempt does it."),
     ("give_up", "Give up", "It is not done again, and the run goes on without it."),
 )
-_LONG = frozenset({"result"})
+_REASON = ("Reason", "the agent is told; it may be empty")
+_LONG = frozenset({"result", "text"})
 
 
 def ask(view: View, row: Row, foreseen: Foreseen, nonce: str) -> Safe:
@@ -53,7 +58,7 @@ def ask(view: View, row: Row, foreseen: Foreseen, nonce: str) -> Safe:
 
 def done(view: View, row: Row | None, outcome: Done) -> Safe:
     """The outcome of an act. Loading the page again does nothing."""
-    title, tone, sign = _outcome(outcome)
+    title, tone, sign = outcome_words(outcome)
     folder = layout.command(f"cd {shlex.quote(outcome.folder)}") if outcome.folder else None
     return layout.page(
         view,
@@ -93,7 +98,7 @@ def _next_url(outcome: Done) -> str:
     return run_url(outcome.next_run, "do", outcome.next or "")
 
 
-def _outcome(outcome: Done) -> tuple[str, layout.Tone, str]:
+def outcome_words(outcome: Done) -> tuple[str, layout.Tone, str]:
     if not outcome.ok:
         return "It was not done", "bad", "failed"
     return ("Done", "good", "done") if outcome.changed else ("Nothing changed", "mute", "info")
@@ -169,10 +174,10 @@ def _press(view: View, foreseen: Foreseen, nonce: str) -> Safe:
             class_="actions",
         )
     hidden = [tag("input", type="hidden", name=name, value=value) for name, value in _given(wish)]
-    look = "button danger" if wish.act in _ENDS else "button primary"
+    look = "button danger" if wish.act in ENDS else "button primary"
     return tag(
         "form", layout.csrf(view), tag("input", type="hidden", name="nonce", value=nonce), hidden,
-        tag("div", tag("button", _BUTTONS[wish.act], class_=look), _back(wish), class_="actions"),
+        tag("div", tag("button", BUTTONS[wish.act], class_=look), _back(wish), class_="actions"),
         method="post", action=run_url(wish.run, "do", wish.act), id="press",
     )  # fmt: skip
 
@@ -224,6 +229,8 @@ def _field(wish: Wish, name: str, *, required: bool) -> Safe:
     label, hint = _LABELS.get(name, (formats.spell(name).capitalize(), ""))
     if wish.act == "fork" and name == "amounts":
         label, hint = _FORKED
+    if wish.act == "reject" and name == "text":
+        label, hint = _REASON
     given = getattr(wish, name)
     value = "" if given is None else str(given)
     id_ = f"w-{name}"
@@ -257,6 +264,6 @@ def _findings(wish: Wish) -> Safe:
             tag("input", type="radio", name="finding", value=value, checked=wish.finding == value, required=True),
             tag("span", tag("strong", label), tag("span", explanation, class_="hint")), class_="choice",
         )
-        for value, label, explanation in _FINDINGS
+        for value, label, explanation in FINDINGS
     ]  # fmt: skip
     return tag("fieldset", tag("legend", "What did you find?"), choices)

@@ -6,7 +6,7 @@ from itertools import groupby
 from outlast.dashboard.documents import Ask, Overview, Row
 from outlast.dashboard.overview.verdict import verdict
 from outlast.dashboard.run import request_words
-from outlast.web.html import formats, layout, next_step
+from outlast.web.html import formats, layout, next_step, questions
 from outlast.web.html.html import NOTHING, Safe, tag
 from outlast.web.html.icons import icon
 from outlast.web.html.layout import View, ago, badge, run_url
@@ -28,7 +28,7 @@ def render(view: View, ask: Ask, overview: Overview) -> Safe:
     if not overview.total:
         return layout.page(view, "No runs yet", _verdict(overview), _nothing_yet(view), place="overview")
     return layout.page(
-        view, sentence, _verdict(overview), _needs(view, overview), filters.render(ask, overview), _fitting(ask, overview),
+        view, sentence, _verdict(overview), _needs(view, overview), _dead_channels(view, overview), filters.render(ask, overview), _fitting(ask, overview),
         _table(view, ask, overview), _pages(ask, overview), place="overview",
     )  # fmt: skip
 
@@ -103,6 +103,18 @@ def _needs(view: View, overview: Overview) -> Safe:
     )  # fmt: skip
 
 
+def _dead_channels(view: View, overview: Overview) -> list[Safe]:
+    """A line for each channel on which the last notice did not arrive: who relies on it waits for nothing."""
+    return [
+        layout.notice(
+            "warn", "Notifications by ", tag("strong", dead.channel), " do not arrive (", ago(view, dead.failed_at), "): ",
+            formats.clip(dead.problem, WHY_CHARS_MAX), ". Correct it, then type ",
+            tag("code", f"{view.outlast} notify --test {dead.channel}"), ".",
+        )
+        for dead in overview.dead_channels
+    ]  # fmt: skip
+
+
 def _card(view: View, row: Row) -> Safe:
     head = (
         badge(row),
@@ -112,9 +124,10 @@ def _card(view: View, row: Row) -> Safe:
     return tag(
         "li",
         tag("div", head, class_="card-head"),
-        tag("p", formats.clip(next_step.why(row), WHY_CHARS_MAX) or "it waits for a person", class_="why"),
+        questions.open_questions(view, row)
+        or tag("p", formats.clip(next_step.why(row), WHY_CHARS_MAX) or "it waits for a person", class_="why"),
         tag("p", formats.clip(row.goal, GOAL_CHARS_MAX), class_="dim goal") if row.goal else None,
-        tag("div", _helps(view, row), class_="card-foot"),
+        tag("div", _helps(view, row), class_="card-foot") if not row.waits_for else None,
         class_=f"card t-{'warn' if row.stranded else 'bad'}", id=f"n-{row.run}",
     )  # fmt: skip
 

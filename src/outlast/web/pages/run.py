@@ -10,7 +10,7 @@ from outlast.dashboard.run import request_words
 from outlast.inspect.show import Completed, Effect, PlanStep, Shown
 from outlast.inspect.standing import RESTARTED_BY
 from outlast.web.charts import run_charts
-from outlast.web.html import formats, layout, next_step, run_parts
+from outlast.web.html import formats, layout, next_step, questions, run_parts
 from outlast.web.html.html import NOTHING, Safe, join, tag
 from outlast.web.html.icons import icon
 from outlast.web.html.layout import View
@@ -37,13 +37,19 @@ def render(view: View, page: RunPage) -> Safe:
         _memory_panel(shown.memory),
     )
     return run_parts.page(
-        view, row, "run", run_parts.act_buttons(view, row), _needs(view, page), _doubts(view, row, shown),
+        view, row, "run", run_parts.act_buttons(view, row), _questions(view, row), _needs(view, page), _doubts(view, row, shown),
         _timeline_panel(view, row, page.timeline), tag("div", tag("div", left), tag("div", right), class_="columns"),
         below=[*(child.run for child in shown.children[-CHILDREN_SHOWN:]), *(each.run for each in shown.inside[-CHILDREN_SHOWN:])],
     )  # fmt: skip
 
 
 # -- what it needs ---------------------------------------------------------------------------------------------------
+
+
+def _questions(view: View, row: Row) -> Safe | None:
+    """What it waits for a person to answer."""
+    found = questions.open_questions(view, row)
+    return layout.panel("It waits for your answer", found, id_="questions") if found else None
 
 
 def _needs(view: View, page: RunPage) -> Safe:

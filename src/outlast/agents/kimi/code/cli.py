@@ -7,7 +7,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from outlast.agents.common import argv, launch as common_launch, providers
+import msgspec
+
+from outlast.agents.common import argv, json_lines, launch as common_launch, own_server, providers
 from outlast.agents.common.grammar import Grammar, wants_json
 from outlast.agents.kimi import common, provider
 from outlast.agents.kimi.code.transcript import SESSION
@@ -21,6 +23,7 @@ HOOKED = ("SessionStart", "PreToolUse", "PostToolUse", "PostToolUseFailure", "St
 # What it makes in its home, and must come to lie in the user's.
 FOLDERS = ("sessions", "logs", "cache", "credentials")
 FILES = ("session_index.jsonl", "device_id")
+MCP_FILE = "mcp.json"
 
 TABLE = argv.Table(
     valued=frozenset("--model --prompt --output-format --skills-dir --agent --agent-file --add-dir".split()),
@@ -157,9 +160,12 @@ def _home(ask: Ask) -> dict[str, str]:
     if real is None or not (ask.hook or ask.routes):
         return {}
     config = with_hooks(_config(ask), ask.hook) if ask.hook else _config(ask)
-    home = common_launch.overlay(
-        ask.folder / "kimi-code-home", real, {"config.toml": config}, folders=FOLDERS, files=FILES
-    )
+    own = {"config.toml": config}
+    if ask.mcp is not None:
+        theirs = providers.json_file(real / MCP_FILE)
+        servers = own_server.listed(json_lines.inner(theirs, "mcpServers"), ask.mcp)
+        own[MCP_FILE] = msgspec.json.encode({**theirs, "mcpServers": servers})
+    home = common_launch.overlay(ask.folder / "kimi-code-home", real, own, folders=FOLDERS, files=FILES)
     return {provider.CODE_HOME[0]: str(home)}
 
 

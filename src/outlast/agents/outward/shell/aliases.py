@@ -14,8 +14,7 @@ from outlast.agents.outward.targets import git_config
 FILE_MAX = 1 << 20
 PARENTS_MAX = 64
 
-# The commands of these programs: an alias cannot have such a name, and a shim lets them through unless a trigger is among
-# their words. Any other first word may be an alias, or a beginning of one of these.
+# The commands of these programs. Any other first word may be an alias, or a beginning of one of these.
 COMMANDS: Mapping[str, frozenset[str]] = {
     "git": frozenset(
         "add am apply archive bisect blame branch bundle cat-file check-attr check-ignore check-ref-format checkout "
@@ -61,6 +60,13 @@ COMMANDS: Mapping[str, frozenset[str]] = {
         "undeprecate uninstall unlink unpublish unstar up update upgrade urn v version view why whoami x".split()
     ),
 }  # fmt: skip
+# Of these an alias may have the name all the same, and then goes before: what cargo starts or takes for short, what git calls
+# deprecated (from 2.52 on), and every command of Mercurial.
+_GIVEN_AWAY: Mapping[str, frozenset[str]] = {
+    "git": frozenset(["whatchanged"]),
+    "cargo": frozenset("b c d r rm t clippy fmt miri".split()),
+    "hg": COMMANDS["hg"],
+}
 _ABBREVIATING = frozenset(["npm", "hg"])  # which take a beginning that only one command has
 # Options that stand in front of the command and take a value.
 VALUES: Mapping[str, frozenset[str]] = {
@@ -82,11 +88,16 @@ VALUES: Mapping[str, frozenset[str]] = {
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
+def own(name: str) -> frozenset[str]:
+    """The commands of a program whose names no alias can have: a shim lets them through unless a trigger is among their words."""
+    return COMMANDS.get(name, frozenset()) - _GIVEN_AWAY.get(name, frozenset())
+
+
 def meant(words: Sequence[Word], name: str, cwd: str | None, variables: Mapping[str, str]) -> str:
     """The shell text that the call stands for; empty where its first word is a command, or nothing is known of it."""
     find = _ALIASES.get(name)
     at = _command(words, name)
-    if find is None or at is None or words[at] in COMMANDS.get(name, ()):
+    if find is None or at is None or words[at] in own(name):
         return ""
     try:
         alias = find(words[1:at], words[at], cwd or "", variables)

@@ -59,13 +59,19 @@ _LIFECYCLE: Mapping[str, tuple[str, ...]] = {
 }
 # The commands by which a package manager starts scripts, of this package or of others.
 STARTING = _RUN | frozenset([*_OF_THEIR_OWN, *_LIFECYCLE, "workspace", "workspaces"])
-# Commands of the package managers themselves: a script of that name is started by `run` alone.
+# Commands of pnpm, yarn or bun themselves.
 COMMANDS = frozenset(
     "add audit bin cache ci config create dedupe deploy-key dist-tag doctor env exec explain fetch fund help import info init "
     "install i instal isntall link list ls la ll licenses login logout npm outdated owner pack patch patch-commit plugin plugins "
     "prune publish rebuild remove rm root search server set setup store tag team unlink uninstall un up update upgrade "
     "upgrade-interactive version versions view whoami why workspaces workspace global generate-lock-entry policies constraints "
     "stage node pm repl build-scripts autoclean check dlx x".split()
+)
+# Of these a script of the same name is started by `run` alone, whichever of the three it is, and of whatever age. Any other one
+# is a script's name to some of them (`pnpm check`, `bun stage`).
+OWN = frozenset(
+    "add audit cache config create exec info init install i instal isntall link outdated pack publish remove rm unlink un "
+    "uninstall up update upgrade version view why dlx x".split()
 )
 
 
@@ -104,9 +110,10 @@ def _package_manager(words: list[Word], cwd: str) -> Started | None:
     if manager.name == "npm":
         own = _OF_THEIR_OWN.get(command)
         return _scripts(manager, Word(own), rest, anew=True) if own else None
-    if command in COMMANDS:
+    if command in OWN:
         return None
-    return _scripts(manager, command, rest, anew=False)
+    found = _scripts(manager, command, rest, anew=False)
+    return found if command not in COMMANDS or (found is not None and found.tasks) else None
 
 
 def _options(words: Sequence[Word], name: str, cwd: str) -> _Manager:

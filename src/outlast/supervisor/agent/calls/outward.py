@@ -55,6 +55,11 @@ def own_classes() -> tuple[Mapping[str, object], ...]:
         ) from error
 
 
+def known_kinds() -> frozenset[str]:
+    """The classes of outward calls: ours and the user's own. Raises UsageError if their file cannot be read."""
+    return frozenset(rule.kind for rule in rules.load(own_classes()).all)
+
+
 class OutwardCalls:
     """Which calls reach outside, and what became of one that was cut off."""
 

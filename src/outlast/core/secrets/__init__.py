@@ -11,7 +11,7 @@ import msgspec
 
 from outlast import decoders
 from outlast.core.command_words import passwords
-from outlast.core.secret_formats import FORMATS, SERVICES
+from outlast.core.secrets.formats import FORMATS, SERVICES
 
 MARK = "[masked:{}]"
 
@@ -208,7 +208,7 @@ def mask(text: str) -> tuple[str, Names]:
     """The text with every secret replaced by a mark that names its kind, and these kinds.
 
     Three groups of rules apply one after the other: by what surrounds a secret, by the format of the token itself
-    (`secret_formats`), and by the name before it.
+    (`secrets/formats`), and by the name before it.
     """
     found: set[str] = set()
     text = _of_commands(text, found)

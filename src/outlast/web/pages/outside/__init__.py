@@ -1,0 +1,1 @@
+"""Pages for those who have no login: the login itself, and the one act of a link."""

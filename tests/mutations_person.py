@@ -1,0 +1,95 @@
+"""The breaks that `tests.mutants` tries of a person in the loop: who approves what, once, before it is done."""
+
+from tests.mutations import Mutant
+
+FOLD = "tests/core/test_questions.py"
+RUNS = "tests/runs/test_person.py"
+HOST = "tests/supervisor/test_person.py"
+CRASH = "tests/crash/test_person.py"
+
+MUTANTS = (
+    Mutant(
+        "an act is performed while its approval is open",
+        "runs/engine/questions.py",
+        "    if found.is_open:\n        raise waits(port.run, (found,))\n",
+        "    if found.is_open:\n        return msgspec.structs.replace(found, answer='approved')\n",
+        (f"{RUNS}::test_an_act_is_performed_once_and_only_after_its_approval_is_on_record",),
+    ),
+    Mutant(
+        "an approval is never used up",
+        "core/state.py",
+        "            left = qs.after_use(state.questions, event.approved)\n",
+        "            left = state.questions\n",
+        (f"{FOLD}::test_a_call_passes_by_the_first_answer_and_once",),
+    ),
+    Mutant(
+        "an intent does not name its approval",
+        "runs/effects.py",
+        "            approved=approved,\n",
+        "",
+        (f"{CRASH}::test_each_question_is_asked_once_and_each_approved_act_is_done_once",),
+    ),
+    Mutant(
+        "an approval counts for any arguments",
+        "runs/engine/questions.py",
+        "    bound = digest(msgspec.json.encode((name, key, arguments)))\n",
+        "    bound = digest(msgspec.json.encode((name, key)))\n",
+        (f"{RUNS}::test_an_approval_counts_for_these_arguments_alone",),
+    ),
+    Mutant(
+        "a rejected act is performed",
+        "runs/engine/questions.py",
+        '    if found.answer == "approved":\n        return found.id\n',
+        "    if not found.is_open:\n        return found.id\n",
+        (f"{RUNS}::test_a_rejected_act_is_never_performed_and_the_program_reads_why",),
+    ),
+    Mutant(
+        "the last answer counts",
+        "core/questions.py",
+        "        if each.id != event.id or not each.is_open:\n",
+        "        if each.id != event.id:\n",
+        (f"{FOLD}::test_a_call_passes_by_the_first_answer_and_once",),
+    ),
+    Mutant(
+        "a deadline is no answer",
+        "core/questions.py",
+        "        if each.is_overdue(now)\n",
+        "        if False\n",
+        (f"{RUNS}::test_nobody_in_time_is_a_rejection_at_the_next_start",),
+    ),
+    Mutant(
+        "a waiting run is started again",
+        "supervisor/attempt/limits.py",
+        '    if state.status == "parked" and verdict.is_waiting(state, journal.now()):\n',
+        "    if False:\n",
+        (f"{HOST}::test_a_script_waits_without_a_process_and_goes_on_when_it_is_approved",),
+    ),
+    Mutant(
+        "a call that waits returns to its script",
+        "supervisor/client/script.py",
+        "    while os.getppid() == above and not poll.poll(tick_s * 1000):\n        pass\n",
+        "",
+        (f"{HOST}::test_no_line_behind_a_call_that_waits_is_run",),
+    ),
+    Mutant(
+        "an agent approves its own call",
+        "acts/approve.py",
+        "    refuse_inside(store)\n",
+        "",
+        (f"{HOST}::test_what_a_run_started_answers_nobodys_questions",),
+    ),
+    Mutant(
+        "only the mark in its own environment says that a process is inside a run",
+        "acts/approve.py",
+        "    if within or (within := _run_above(store)):\n",
+        "    if within:\n",
+        (f"{HOST}::test_what_a_run_started_answers_nobodys_questions",),
+    ),
+    Mutant(
+        "typed again without the option nothing waits any more",
+        "supervisor/start.py",
+        "        return terms, approvals.on_top(\n            msgspec.structs.replace(launch, guard=launch.guard or was_guarded), last\n        )\n",
+        "        return terms, msgspec.structs.replace(launch, guard=launch.guard or was_guarded)\n",
+        (f"{HOST}::test_what_was_to_wait_at_the_first_start_waits_in_every_later_one",),
+    ),
+)

@@ -1,0 +1,198 @@
+"""A person in the loop of supervised scripts: real processes, and a file outside that says what was done."""
+
+import json
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.core import events as ev
+from outlast.processes import reap
+from tests.supervisor.host import Host
+from tests.support import commands
+from tests.support.environment import TIMEOUT_S
+from tests.support.processes import wait_for
+
+OUTLAST = shlex.join(commands.ARGV)
+DEPLOY = "outlast effect deploy --approve -- sh -c 'echo deployed >> ../done'"
+
+
+def script(host: Host, *lines: str, task: str = "t") -> list[str]:
+    path = host.folder / f"{task}.sh"
+    path.write_text("\n".join(["set -eu", *lines]) + "\n")
+    return ["bash", str(path)]
+
+
+def starts(host: Host, *lines: str, options: tuple[str, ...] = ()) -> int:
+    """The exit code of `outlast run` of a script with these lines."""
+    return host.start("t", *script(host, *lines), options=("--headless", *options)).wait(TIMEOUT_S)
+
+
+def done(host: Host) -> list[str]:
+    path = host.folder / "done"
+    return path.read_text().split() if path.exists() else []
+
+
+def person(host: Host, *words: str) -> str:
+    answer = host(*words, "--project", str(host.repository("t")))
+    assert answer.code == 0, answer.out + answer.err
+    return answer.out + answer.err
+
+
+def refused(host: Host, *words: str) -> str:
+    answer = host(*words, "--project", str(host.repository("t")))
+    assert answer.code == 2, (answer.code, answer.out, answer.err)
+    return answer.err
+
+
+def listed(host: Host) -> dict[str, Any]:
+    found = json.loads(host("ls", "--all", "--json").out)
+    row: dict[str, Any] = next(row for row in found if row["task"] == "t")
+    return row
+
+
+def test_a_script_waits_without_a_process_and_goes_on_when_it_is_approved(host: Host) -> None:
+    assert starts(host, "outlast step one -- sh -c 'echo one >> ../notes'", DEPLOY) == 3, host.said("t")
+    run = host.summary("t").run
+    wait_for(lambda: not list(reap.find(run)) or None, what="no process is left")
+    row = listed(host)
+    assert (row["status"], row["standing"], row["needs"]) == ("parked", "waiting", "person")
+    [waits] = row["waits_for"]
+    assert (waits["id"], waits["kind"], waits["command"]) == ("a1", "approval", f"outlast approve {run} a1")
+    assert "echo deployed" in waits["text"]
+    assert starts(host, "true") == 3, "typed again it waits on, and costs no attempt"
+    assert host.summary("t").state.attempts == 1
+    assert done(host) == []
+
+    script(host, "outlast step one -- sh -c 'echo one >> ../notes'", DEPLOY)
+    person(host, *waits["command"].split()[1:])
+    host.comes_to("t", "done")
+    assert done(host) == ["deployed"]
+    assert (host.folder / "notes").read_text() == "one\n"
+    assert "is done" in refused(host, "approve", "t")
+
+
+def test_recorded_without_a_start_it_goes_on_with_all_others(host: Host) -> None:
+    assert starts(host, DEPLOY) == 3
+    assert "lets it go on" in person(host, "approve", "t", "--no-start")
+    assert host.status("t") == "interrupted"
+    assert done(host) == []
+    assert host("resume", "--all").code == 0
+    host.comes_to("t", "done")
+    assert done(host) == ["deployed"]
+
+
+def test_a_dry_run_shows_the_whole_call_and_changes_nothing(host: Host) -> None:
+    assert starts(host, DEPLOY) == 3
+    before = host.summary("t").state.seq
+    assert "echo deployed >> ../done" in person(host, "approve", "t", "--dry-run")
+    assert host.summary("t").state.seq == before
+
+
+def test_a_rejected_effect_is_not_performed_and_the_script_goes_another_way(host: Host) -> None:
+    lines = f"if {DEPLOY} 2> ../why; then false; else echo code $? >> ../why; fi"
+    assert starts(host, lines) == 3
+    person(host, "reject", "t", "--why", "not on a Friday")
+    host.comes_to("t", "done")
+    why = (host.folder / "why").read_text()
+    assert "not on a Friday" in why
+    assert why.endswith("code 125\n")
+    assert done(host) == []
+
+
+def test_the_answer_to_a_question_is_printed_and_replayed(host: Host) -> None:
+    lines = ('api=$(outlast ask "which API?" --choice v1 --choice v2)', "echo $api >> ../done", DEPLOY)
+    assert starts(host, *lines) == 3
+    assert "which API?; one of v1, v2" in refused(host, "answer", "t")
+    assert "none of its choices" in refused(host, "answer", "t", "v3")
+    assert "is a question" in refused(host, "approve", "t", "q1")
+    person(host, "answer", "t", "v2")
+    wait_for(lambda: listed(host)["standing"] == "waiting" or None, what="it waits for its approval")
+    person(host, "approve", "t")
+    host.comes_to("t", "done")
+    assert done(host) == ["v2", "v2", "deployed"], "the second attempt replayed the answer"
+
+
+def test_nobody_in_time_counts_as_rejected_once_all_are_woken(host: Host) -> None:
+    effect = DEPLOY.replace("--approve", "--approve-within 1s")
+    assert starts(host, f"{effect} 2> ../why || echo refused >> ../done") == 3
+    until = host.summary("t").state.parked_until
+    assert until is not None
+    wait_for(lambda: datetime.now(UTC) > until or None, what="the time is over")
+    assert "was to be answered until" in refused(host, "approve", "t")
+    assert host("resume", "--all").code == 0
+    host.comes_to("t", "done")
+    assert "nobody answered within 1s" in (host.folder / "why").read_text()
+    assert done(host) == ["refused"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "{}",
+        "env -u OUTLAST_RUN -u OUTLAST_ATTEMPT -u OUTLAST_SOCKET {}",
+        "setsid env -i HOME=$HOME PATH=$PATH {}",
+    ],
+    ids=["as it is", "without its marks", "apart, without any environment"],
+)
+def test_what_a_run_started_answers_nobodys_questions(host: Host, how: str) -> None:
+    """Neither its own nor those of another run."""
+    assert starts(host, DEPLOY) == 3
+    run = host.summary("t").run
+    approve = how.format(f"{OUTLAST} approve {run} --store {shlex.quote(host.store.url)}")
+    words = script(host, f"{approve} > ../tried 2>&1 || echo $? >> ../tried", task="other")
+    assert host.start("other", *words, options=("--headless",)).wait(TIMEOUT_S) == 0, host.said("other")
+    tried = (host.folder / "tried").read_text()
+    assert "only a person outside of every run answers" in tried
+    assert tried.endswith("2\n")
+    assert listed(host)["standing"] == "waiting"
+
+
+def test_what_was_to_wait_at_the_first_start_waits_in_every_later_one(host: Host) -> None:
+    """Typed again without the option, and with the file of the repository rewritten by an agent."""
+    folder = host.repository("t")
+    (folder / "outlast.toml").write_text('[approve]\nclasses = ["deploy"]\n')
+    assert starts(host, DEPLOY, options=("--approve", "push,*prod*", "--approve-within", "2h")) == 3
+    (folder / "outlast.toml").unlink()
+    person(host, "approve", "t", "--no-start")
+    assert starts(host, DEPLOY) == 0, host.said("t")
+    launch = launch_of(host)
+    assert (launch["approve_kinds"], launch["approve_targets"]) == (["push", "deploy"], ["*prod*"])
+    assert launch["approve_within"] == "2h"
+
+
+def test_no_line_behind_a_call_that_waits_is_run(host: Host) -> None:
+    """Not even one for a call that fails, or of a script that shrugs off signals."""
+    lines = ("trap : TERM", f"{DEPLOY} || echo went on >> ../done", "echo behind >> ../done")
+    assert starts(host, *lines) == 3
+    assert done(host) == []
+    person(host, "approve", "t")
+    host.comes_to("t", "done")
+    assert done(host) == ["deployed", "behind"]
+
+
+def launch_of(host: Host) -> dict[str, Any]:
+    events = host.store.read(host.summary("t").run, after=0, tags=("attempt_started",)).events
+    event = events[-1].event
+    assert isinstance(event, ev.AttemptStarted)
+    assert event.launch is not None
+    return dict(json.loads(bytes(event.launch.v)))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--approve", "psh"), "no such class of calls: psh"),
+        (("--approve-within", "soon"), "not an age: 'soon'"),
+        (("--approve", " "), "--approve is empty"),
+    ],
+)
+def test_a_class_that_no_call_has_is_refused_before_anything_starts(
+    host: Host, words: tuple[str, ...], says: str
+) -> None:
+    assert starts(host, "touch ../began", options=words) == 2
+    assert says in host.said("t")
+    assert not (host.folder / "began").exists()
+    assert not Path(host.root / "outlast.db").exists() or not host.runs("t")
