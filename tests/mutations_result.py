@@ -13,7 +13,7 @@ MUTANTS = (
         "workspace/result/take_over.py",
         "        if repo.head(saver.repo()).oid in (note.onto, note.commit):\n",
         "        if False:\n",
-        (f"{APPLY}::test_killed_while_git_writes_the_files_they_come_back_first",),
+        (f"{APPLY}::test_killed_between_files_head_and_index_nothing_stays_half_way[apply.head]",),
     ),
     Mutant(
         "files are written before the note of it",
@@ -34,7 +34,7 @@ MUTANTS = (
         "workspace/result/take_over.py",
         '    give(room.git_dir, place.common_dir, [tip, *(f"^{each}" for each in known if each)])\n',
         "    return\n",
-        (f"{APPLY}::test_a_clone_gets_the_commits_and_files_of_a_run_elsewhere",),
+        (f"{APPLY}::test_commits_come_as_commits_and_the_rest_as_changes",),
     ),
     Mutant(
         "what the run had not committed is staged",

@@ -104,7 +104,7 @@ def test_a_clone_gets_the_commits_and_files_of_a_run_elsewhere(world: ResultWorl
     work(world)
     run = world.finish()
     clone = cli.folder.parent / "clone"
-    world.git("clone", "-q", cli.folder, clone)
+    world.git("clone", "-q", "--single-branch", f"file://{cli.folder}", clone)
     there = Cli(clone, cli.isolated)
     there.ok("apply", run)
     assert world.files(clone) == world.files(world.tree)
@@ -265,6 +265,18 @@ def _argv(*words: str) -> tuple[str, ...]:
     return (*ARGV, *words)
 
 
+@pytest.mark.parametrize("point", ["apply.files", "apply.head", "apply.index"])
+def test_killed_between_files_head_and_index_nothing_stays_half_way(point: str, world: ResultWorld) -> None:
+    work(world)
+    move_on(world)
+    world.finish()
+    assert _killed_at(world, point)
+    done = world.cli.ok("apply", TASK, "--json").json
+    assert (done["taken_back"], done["how"]) == (True, "merge")
+    assert world.git("log", "-1", "--format=%P").split()[0] == done["onto"]
+    assert world.git("status", "--porcelain", "-uall").splitlines() == [" D b", " M below/c", "?? new/file"]
+
+
 def test_a_file_changed_since_a_cut_off_apply_that_it_does_not_touch_stays(world: ResultWorld) -> None:
     work(world)
     world.finish()
@@ -295,7 +307,6 @@ def test_a_file_that_somebody_changed_here_is_named_and_nothing_is_changed(
     world.write(world.cli.folder, name, "mine\n")
     if kind == "staged":
         world.git("add", "a")
-        world.write(world.cli.folder, "a", LINES)
     before = world.all_state()
     world.finish()
     answer = world.cli("apply", TASK)

@@ -128,6 +128,12 @@ def test_the_saves_that_a_fork_needs_stay(world: ResultWorld) -> None:
     cli = world.cli
     run = begin(cli, beats=3)
     fork = json.loads(cli.ok("fork", run, "--at", "1", "--task", "again", "--yes", "--json").out)["run"]
+    with outlast.run("again", workspace=cli.folder, project=str(cli.folder), files="keep") as again:
+        for beat in again.beats():
+            if beat.number == 3:
+                break
+            beat.done()
+    assert again.id == fork
     assert cli.ok("rm", run, "--dry-run", "--json").json["saves_left"] == 2
     done = cli.ok("rm", run, "--yes", "--json").json
     assert (done["saves"], done["saves_left"]) == (3, 2)
