@@ -30,6 +30,7 @@ from tests import (
     mutations_forms,
     mutations_identity,
     mutations_left,
+    mutations_person,
     mutations_postgres,
     mutations_runs,
     mutations_saves,
@@ -46,7 +47,7 @@ ALL_LIMIT_S = 3600  # every test that stands beside some mutant, once
 JOBS = 2
 MUTANTS = (
     *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_answers.MUTANTS, *mutations_approvals.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_costs.MUTANTS, *mutations_forms.MUTANTS,
-    *mutations_identity.MUTANTS, *mutations_left.MUTANTS, *mutations_postgres.MUTANTS, *mutations_runs.MUTANTS, *mutations_saves.MUTANTS, *mutations_secrets.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
+    *mutations_identity.MUTANTS, *mutations_left.MUTANTS, *mutations_person.MUTANTS, *mutations_postgres.MUTANTS, *mutations_runs.MUTANTS, *mutations_saves.MUTANTS, *mutations_secrets.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from tests.mutations import Mutant
 
+FOLD = "tests/core/test_questions.py"
 RUNS = "tests/runs/test_person.py"
 HOST = "tests/supervisor/test_person.py"
 CRASH = "tests/crash/test_person.py"
@@ -19,7 +20,7 @@ MUTANTS = (
         "core/state.py",
         "            left = qs.after_use(state.questions, event.approved)\n",
         "            left = state.questions\n",
-        (f"{RUNS}::test_an_act_is_performed_once_and_only_after_its_approval_is_on_record",),
+        (f"{FOLD}::test_a_call_passes_by_the_first_answer_and_once",),
     ),
     Mutant(
         "an intent does not name its approval",
@@ -47,7 +48,7 @@ MUTANTS = (
         "core/questions.py",
         "        if each.id != event.id or not each.is_open:\n",
         "        if each.id != event.id:\n",
-        (f"{RUNS}::test_only_the_first_answer_counts",),
+        (f"{FOLD}::test_a_call_passes_by_the_first_answer_and_once",),
     ),
     Mutant(
         "a deadline is no answer",
