@@ -72,8 +72,8 @@ MUTANTS = (
     Mutant(
         "a rejected call that is asked about again",
         APPROVALS,
-        'question.answer == "expired" and question.id in self._told):\n            question = self._ask(',
-        'question.answer != "approved" and question.id in self._told):\n            question = self._ask(',
+        'question.answer == "expired" and question.id in self._heard):\n            question = self._ask(',
+        'question.answer != "approved" and question.id in self._heard):\n            question = self._ask(',
         (f"{CALLS}::test_rejected_the_agent_is_told_why_and_the_same_call_is_not_asked_about_again",),
     ),
     Mutant(
@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant(
         "an agent that ends without having heard an answer, and is done",
         APPROVALS,
-        "        return bool(qs.open_among(questions) or answered & (self._asked - self._told))\n",
+        "        return bool(qs.open_among(questions) or answered & (self._waiting - self._heard))\n",
         "        return bool(qs.open_among(questions))\n",
         (f"{CALLS}::test_an_agent_that_ends_without_having_heard_an_answer_goes_on",),
     ),
@@ -109,16 +109,16 @@ MUTANTS = (
     ),
     Mutant(
         "two calls of one session that are put aside",
-        "supervisor/agent/hooks.py",
-        ' and self.put_aside in ("", start.id):\n',
-        ":\n",
+        APPROVALS,
+        ' and self.put_aside in ("", start.id)\n',
+        "\n",
         (ASIDE,),
     ),
     Mutant(
         "a call of a sub-agent that is put aside",
-        "supervisor/agent/hooks.py",
-        "if answer.aside and self.defers and not start.lane and",
-        "if answer.aside and self.defers and",
+        APPROVALS,
+        "is_it = self.defers and not start.lane and",
+        "is_it = self.defers and",
         (ASIDE,),
     ),
     Mutant(
@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "a guarded command that fails while its call waits, tried again and again",
         "supervisor/agent/guard.py",
-        "            if self._approvals.has_asked:\n                self._approvals.finish()\n",
+        "            if self._approvals.has_waiting:\n                self._approvals.finish()\n",
         "            pass\n",
         (f"{GUARDED}::test_it_does_not_hang_but_rests_until_somebody_answers_and_each_call_is_made_once",),
     ),

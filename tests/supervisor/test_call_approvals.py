@@ -353,7 +353,7 @@ def test_one_call_is_put_aside_and_all_others_that_wait_are_denied(tmp_path: Pat
     """Resumed, Claude Code asks about a single one."""
     of_subagent = json.loads(before("claude", f"{POST}/0", "call_0")) | {"agent_id": "sub"}
     with minded(tmp_path, approve=HTTP) as there:
-        there.attempt.hooks.defers = True
+        there.attempt._approvals.defers = True
         assert decision(there, json.dumps(of_subagent).encode()) == "deny"
         assert decision(there, before("claude", POST, "call_1")) == "defer"
         assert decision(there, before("claude", f"{POST}/2", "call_2")) == "deny"
@@ -364,15 +364,15 @@ def test_one_call_is_put_aside_and_all_others_that_wait_are_denied(tmp_path: Pat
 
 def test_a_call_that_was_put_aside_passes_when_its_session_asks_about_it_again(tmp_path: Path) -> None:
     with minded(tmp_path, approve=HTTP) as there:
-        there.attempt.hooks.defers = True
+        there.attempt._approvals.defers = True
         assert decision(there, before("claude", POST, "call_1")) == "defer"
         raise AttemptDies
     with minded(tmp_path, approve=HTTP) as there:
-        there.attempt.hooks.defers = True
+        there.attempt._approvals.defers = True
         assert decision(there, before("claude", POST, "call_1")) == "defer"
         raise AttemptDies
     with minded(tmp_path, approve=HTTP) as there:
-        there.attempt.hooks.defers = True
+        there.attempt._approvals.defers = True
         answer(there, "approved")
         assert decision(there, before("claude", POST, "call_1")) == "allow"
         there.ask(after("claude", POST, "call_1"))
@@ -392,7 +392,7 @@ def aside_in_session(folder: Path) -> tuple[str, Path]:
             + response(session, 1, POST)
             + line(session, type="attachment", parentUuid="u", attachment=attachment)
         )
-        there.attempt.hooks.defers = True
+        there.attempt._approvals.defers = True
         there.attempt.look()
         assert decision(there, before("claude", POST, "call_1")) == "defer"
         with pytest.raises(WaitsForPerson):

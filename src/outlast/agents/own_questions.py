@@ -22,11 +22,11 @@ def read(tool: str, given: object) -> OwnQuestion | None:
     """The question in a call of such a tool; None for any other call, and for one that cannot be read."""
     if tool not in TOOLS:
         return None
-    asked = [each for each in json_lines.items(given, "questions")[:QUESTIONS_MAX] if _text(each)]
-    if len(asked) == 1:
-        return OwnQuestion(_text(asked[0]), _labels(asked[0]))
-    if asked:
-        return OwnQuestion("\n".join(f"{number}. {_line(each)}" for number, each in enumerate(asked, 1)))
+    found = [each for each in json_lines.items(given, "questions")[:QUESTIONS_MAX] if _text(each)]
+    if len(found) == 1:
+        return OwnQuestion(_text(found[0]), _labels(found[0]))
+    if found:
+        return OwnQuestion("\n".join(f"{number}. {_line(each)}" for number, each in enumerate(found, 1)))
     return OwnQuestion(_text(given), _labels(given)) if _text(given) else None
 
 

@@ -18,8 +18,8 @@ def reply(event: str, answer: Answer) -> bytes:
 
 def aside(answer: Answer) -> bytes:
     """A call is put aside: the agent ends, and asks again when it is resumed."""
-    told = {"permissionDecision": "defer", "permissionDecisionReason": answer.reason or DENIED}
-    return msgspec.json.encode({"hookSpecificOutput": {"hookEventName": "PreToolUse", **told}})
+    decision = {"permissionDecision": "defer", "permissionDecisionReason": answer.reason or DENIED}
+    return msgspec.json.encode({"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}})
 
 
 def _reply(event: str, answer: Answer) -> dict[str, object]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast import decoders, faults
+from outlast.agents import own_questions
+from outlast.agents.events import ToolStart
 from outlast.agents.own_questions import OwnQuestion
 from outlast.core import events as ev, questions as qs
 from outlast.core.questions import Approvals, Question
@@ -44,11 +46,12 @@ class CallApprovals:
     """The approvals of the calls of one attempt. Users of this class hold the lock of the beat in flight."""
 
     def __init__(self, beats: BeatInFlight, wanted: Approvals, *, interactive: bool = False) -> None:
-        self._run, self._wanted = beats.run, wanted
-        self._waits = _WAITS_HERE if interactive else _WAITS
+        self._run, self._wanted, self._interactive = beats.run, wanted, interactive
+        self.defers = False  # whether the agent can put a call aside
+        self.put_aside = ""  # the call that it has put aside: it ends then, and asks about that one call when it is resumed
         self._subjects: dict[str, CallRecord | None] = {}  # by question
-        self._asked: set[str] = set()  # in this attempt: its agent heard that they wait
-        self._told: set[str] = set()  # the questions whose answers this attempt's agent has heard
+        self._waiting: set[str] = set()  # in this attempt: its agent heard that they wait
+        self._heard: set[str] = set()  # the questions whose answers this attempt's agent has heard
         self.rejection = ""  # why the last call that was rejected was not made, in this attempt
         self._refused: dict[str, int] = {}  # how often its call was made again while a question was open
 
@@ -61,16 +64,17 @@ class CallApprovals:
             return PASSES
         self._take_in()
         question = self._question(record, wanted)
-        if question is None or (question.answer == "expired" and question.id in self._told):
+        if question is None or (question.answer == "expired" and question.id in self._heard):
             question = self._ask(record, wanted)
             if question is None:
                 return Ruling("", _FULL)
         elif question.is_open:
             self._refuse_repeating(question)
         if question.is_open:
-            self._asked.add(question.id)
-            return Ruling(question.id, self._waits.format(id=question.id), is_open=True)
-        self._told.add(question.id)
+            self._waiting.add(question.id)
+            words = _WAITS_HERE if self._interactive else _WAITS
+            return Ruling(question.id, words.format(id=question.id), is_open=True)
+        self._heard.add(question.id)
         if question.answer == "approved":
             return Ruling(question.id)
         self.rejection = self._answer(question)
@@ -105,10 +109,10 @@ class CallApprovals:
     def _is_about(self, question: Question, record: CallRecord, wanted: Sequence[OutwardCall]) -> bool:
         """Whether a question was asked about this very call: the same acts, no more and no fewer. Where an act's content is not
         known before it runs, every word of the call must be the same."""
-        asked = self._subject(question.id)
-        if asked is None:
+        first = self._subject(question.id)
+        if first is None:
             return False
-        acts, is_verbatim = self._waiting_acts(asked), _verbatim(asked) == _verbatim(record)
+        acts, is_verbatim = self._waiting_acts(first), _verbatim(first) == _verbatim(record)
 
         def among(one: OutwardCall, others: Sequence[OutwardCall]) -> bool:
             alike = {likeness(each, one) for each in others}
@@ -132,12 +136,12 @@ class CallApprovals:
             subject=self._run.journal.payload(msgspec.to_builtins(record)), within_s=self._wanted.within_s,
         )  # fmt: skip
         target = mask(", ".join(each.signature for each in wanted))[0]
-        question = self._asked_now(ask, wanted[0].kind, target)
+        question = self._recorded(ask, wanted[0].kind, target)
         if question is not None:
             self._subjects[question.id] = record
         return question
 
-    def _asked_now(self, ask: Inquiry, kind_of_call: str, target: str) -> Question | None:
+    def _recorded(self, ask: Inquiry, kind_of_call: str, target: str) -> Question | None:
         run = self._run
         if len(qs.open_among(run.state.questions)) >= qs.QUESTIONS_MAX:
             return None
@@ -153,7 +157,17 @@ class CallApprovals:
         if self._refused[question.id] >= REPEATS_MAX:
             raise self._waits_for()
 
+    def puts_aside(self, start: ToolStart) -> bool:
+        """Whether the agent is to put this call aside, which waits: a single one of its own, for it remembers no more."""
+        is_it = self.defers and not start.lane and self.put_aside in ("", start.id)
+        self.put_aside = start.id if is_it else self.put_aside
+        return is_it
+
     # -- its own questions -----------------------------------------------------------------------------------------
+
+    def own_question(self, start: ToolStart, given: object) -> OwnQuestion | None:
+        """The question in a call that asks the agent's user, where nobody is there to see it."""
+        return None if self._interactive else own_questions.read(start.name, given)
 
     def ask(self, own: OwnQuestion) -> str:
         """The words with which a call that asks the user is answered: with a person's answer, or that it waits for that. The
@@ -161,13 +175,13 @@ class CallApprovals:
         self._take_in()
         bound = digest(msgspec.json.encode(["own", own.text, own.choices]))
         question = qs.of_call(self._run.state.questions, "question", bound)
-        if question is None or (question.answer == "expired" and question.id in self._told):
+        if question is None or (question.answer == "expired" and question.id in self._heard):
             question = self._put(own, bound)
             if question is None:
                 return _FULL
         elif question.is_open:
             self._refuse_repeating(question)
-        self._heard(question)
+        self._note_heard(question)
         return f"outlast: nobody is at the terminal. {self._of_question(question)}"
 
     def _put(self, own: OwnQuestion, bound: str) -> Question | None:
@@ -175,7 +189,7 @@ class CallApprovals:
             text, choices = own.text, check_question(own.text, own.choices)
         except UsageError:  # more than a person chooses from: they are part of the text
             text, choices = shorten("\n".join([own.text, *own.choices]), TEXT_CHARS_MAX), ()
-        return self._asked_now(
+        return self._recorded(
             Inquiry(kind="question", text=mask(text)[0], digest=bound, choices=choices), "", ""
         )
 
@@ -192,15 +206,15 @@ class CallApprovals:
                 lines.append(f"{question.text} ({question.id}): {self._of_call(question)}")
             else:
                 continue
-            self._heard(question)
+            self._note_heard(question)
         return lines
 
     def news(self) -> list[str]:
         """The words about what was answered since the agent heard that it waits. Each once."""
         found = []
         for question in self._run.state.questions:
-            if question.id in self._asked - self._told and not question.is_open:
-                self._told.add(question.id)
+            if question.id in self._waiting - self._heard and not question.is_open:
+                self._heard.add(question.id)
                 is_call = question.kind == "approval"
                 words = f"{question.text} ({question.id}): {self._of_call(question)}"
                 found.append(f"outlast: {words if is_call else self._of_question(question)}")
@@ -210,27 +224,27 @@ class CallApprovals:
         if question.is_open:
             return "it still waits for a person's approval. It was not made; do not make it again before it is approved."
         if question.answer == "approved":
-            said = self._reply(question)
-            words = f" They say: {said}." if said else ""
+            reply = self._reply(question)
+            words = f" They say: {reply}." if reply else ""
             return f"a person approved it.{words} It was not made yet: make this call now, exactly as it was. It passes once."
         return f"it was not made: {self._answer(question)}. {_DO_NOT}"
 
     def _of_question(self, question: Question) -> str:
-        asked = f"You asked a person {question.text!r} ({question.id})"
+        question_words = f"You asked a person {question.text!r} ({question.id})"
         if question.is_open:
             return (
-                f"{asked}: nobody has answered yet. Do not ask again. If there is work that does not need the answer, do that; else "
+                f"{question_words}: nobody has answered yet. Do not ask again. If there is work that does not need the answer, do that; else "
                 "end your turn now: you are started again when there is one."
             )
         if question.answer == "answered":
-            return f"{asked}. Their answer: {self._reply(question)}"
-        return f"{asked}, and got no answer: {self._answer(question)}. Decide without it, or end and say what is left to do."
+            return f"{question_words}. Their answer: {self._reply(question)}"
+        return f"{question_words}, and got no answer: {self._answer(question)}. Decide without it, or end and say what is left to do."
 
     def _answer(self, question: Question) -> str:
         """Why a question has no approval and no answer."""
-        said = self._reply(question)
+        reply = self._reply(question)
         how = _HOW.get(question.answer or "rejected", "it was not approved")
-        return f"{how} ({question.id}{': ' + said if said else ''})"
+        return f"{how} ({question.id}{': ' + reply if reply else ''})"
 
     def _reply(self, question: Question) -> str:
         """All that the person said: the head has its beginning."""
@@ -239,25 +253,25 @@ class CallApprovals:
                 return event.text
         return question.reply
 
-    def _heard(self, question: Question) -> None:
+    def _note_heard(self, question: Question) -> None:
         if question.is_open:
-            self._asked.add(question.id)
+            self._waiting.add(question.id)
         else:
-            self._told.add(question.id)
+            self._heard.add(question.id)
 
     # -- the end of the attempt ------------------------------------------------------------------------------------
 
     @property
-    def has_asked(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether a call of this attempt was not let through because it waits."""
-        return bool(self._asked)
+        return bool(self._waiting)
 
     @property
     def waits(self) -> bool:
         """Whether somebody has to answer, or the agent of this attempt has not heard an answer."""
         questions = self._run.state.questions
         answered = {each.id for each in questions if not each.is_open}
-        return bool(qs.open_among(questions) or answered & (self._asked - self._told))
+        return bool(qs.open_among(questions) or answered & (self._waiting - self._heard))
 
     def finish(self) -> None:
         """The agent or command ended. Raises WaitsForPerson while somebody has to answer, and where it has not heard an

@@ -73,7 +73,6 @@ class AgentAttempt:
             outward,
             self._approvals,
             timing,
-            interactive=agent.launch.interactive,
         )
         self._http: HttpHooks | None = None
         self._start = AgentStart(
@@ -100,7 +99,7 @@ class AgentAttempt:
             self.calls.defers = self.responses.ends_late = True
         else:
             self._close_http()
-        self.hooks.defers = command.defers
+        self._approvals.defers = command.defers
         return command
 
     @property
@@ -198,7 +197,7 @@ class AgentAttempt:
         with self._lock:
             if self.calls.is_busy:
                 return "exited with 0 in the middle of a call"
-            if self.hooks.put_aside:
+            if self._approvals.put_aside:
                 return ""
             unheard = self.responses.awaits_answer and (self._observer.answered or not tail.strip())
         return "exited with 0 after a call, without a last word" if unheard else ""

@@ -184,7 +184,7 @@ class Guard:
         if doubt is not None and not self._launch.accept_unknown:
             raise doubt
         with self._beats.lock:
-            if self._approvals.has_asked:
+            if self._approvals.has_waiting:
                 self._approvals.finish()
         if self._approvals.rejection:  # at every start it would be the same
             why = f"ended with {code} after a call was not made: {self._approvals.rejection}"

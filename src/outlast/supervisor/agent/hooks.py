@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from outlast.agents import Cli, Release, own_questions
+from outlast.agents import Cli, Release
 from outlast.agents.events import BatchEnd, ToolEnd, ToolStart
 from outlast.agents.own_questions import OwnQuestion
 from outlast.agents.values import Answer, Hook
@@ -69,8 +69,6 @@ class AgentHooks:
         outward: OutwardCalls,
         approvals: CallApprovals,
         timing: Timing | None = None,
-        *,
-        interactive: bool = False,
     ) -> None:
         self._timing = timing or Timing.current()
         self._cli, self._release, self._cwd, self._budget = cli, release, cwd, budget
@@ -80,9 +78,6 @@ class AgentHooks:
             beats.run, beats, holds, calls, responses, progress, outward, approvals, self._timing
         )
         self._approvals = approvals
-        self._interactive = interactive
-        self.defers = False  # whether the agent can put a call aside
-        self.put_aside = ""  # the call that it has put aside: it ends then, and asks about that one call when it is resumed
         self._undelivered: list[
             tuple[Delivery, str]
         ] = []  # words for the agent, and the answer that carries them
@@ -258,18 +253,11 @@ class AgentHooks:
             words = f"{words} This call was not made; make it again if your ending needs it."
             self._progress.guarded(partial(self._responses.refuse, start, record, words))
             return Answer(False, words)
-        if (
-            self._release.caps.resume
-            and not self._interactive
-            and (own := own_questions.read(start.name, record.input))
-        ):
+        if own := self._approvals.own_question(start, record.input):
             return self._ask(start, record, own)
         self._progress.call_began(start)
         answer = self._programs.judged(start, record, delivery)
-        if answer.aside and self.defers and not start.lane and self.put_aside in ("", start.id):
-            self.put_aside = start.id
-            return answer
-        return msgspec.structs.replace(answer, aside=False)
+        return msgspec.structs.replace(answer, aside=answer.aside and self._approvals.puts_aside(start))
 
     def _ask(self, start: ToolStart, record: CallRecord, own: OwnQuestion) -> Answer:
         """The agent asks its user, and nobody is there: a person is asked, and it gets the answer when it is made again."""

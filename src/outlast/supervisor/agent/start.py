@@ -223,8 +223,8 @@ class AgentStart:
     def _asks_again(self, ask: Ask, others: Sequence[Cut]) -> bool:
         """Whether the session is resumed without a prompt, so that it asks about the call that it put aside: nothing else has to
         be told, and the call meets our hook."""
-        is_told = others or self._left or interruptions.settled(self._run) or self._agent.budget.wrap_up()
-        return not (is_told or ask.interactive or self._known.cli.hooks_off(ask))
+        has_news = others or self._left or interruptions.settled(self._run) or self._agent.budget.wrap_up()
+        return not (has_news or ask.interactive or self._known.cli.hooks_off(ask))
 
     def _lanes(self, path: Path, started: Mapping[str, ToolStart]) -> dict[str, str]:
         """Which sub-agent made which call, by the agent's transcripts; empty for the agent's own calls."""
