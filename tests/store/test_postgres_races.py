@@ -71,7 +71,8 @@ def taken(store: PostgresStore, run: str, *, is_proof: bool) -> PostgresLease | 
     seen = leases._seen(run, row)
     lock = locks.try_lock(store.local.run_lock(run))
     assert lock is not None
-    return leases._take(run, row, seen, lock, TTL_S, 0, is_proof=is_proof)
+    with leases._claiming(row):  # else the session's thread gives back what it finds
+        return leases._take(run, row, seen, lock, TTL_S, 0, is_proof=is_proof)
 
 
 def still(store: PostgresStore) -> None:
@@ -146,7 +147,8 @@ def test_of_claims_on_many_hosts_at_once_one_wins(on_host: OnHost, whole: bool) 
                 lock = locks.try_lock(store.local.run_lock(run))
                 assert lock is not None
                 barrier.wait(WAIT_S)
-                lease = leases._take(run, row, seen, lock, TTL_S, 0, is_proof=True)
+                with leases._claiming(row):
+                    lease = leases._take(run, row, seen, lock, TTL_S, 0, is_proof=True)
                 if lease is None:
                     lock.close()
                 return lease
@@ -182,7 +184,8 @@ def test_a_claim_by_silence_and_a_renewal_are_not_both_granted(
             renewing = pool.submit(renew)
             barrier.wait(WAIT_S)
             threading.Event().wait(rng.uniform(0, 0.002))
-            won = leases._take(run, row, seen, lock, 60.0, 0, is_proof=False)
+            with leases._claiming(row):
+                won = leases._take(run, row, seen, lock, 60.0, 0, is_proof=False)
             renewed = renewing.result(WAIT_S)
         both += won is not None and renewed
         claims += won is not None
@@ -582,7 +585,8 @@ def test_a_claim_whose_answer_is_lost_is_looked_for(
         lock = locks.try_lock(store.local.run_lock(run))
         assert lock is not None
         proxy.cut_next(way)
-        lease = leases._take(run, row, seen, lock, TTL_S, 0, is_proof=True)
+        with leases._claiming(row):
+            lease = leases._take(run, row, seen, lock, TTL_S, 0, is_proof=True)
         assert lease is not None, "nobody else wanted it"
         store.append(batch(lease, run, 1, stage("mine")))
         store.release(lease)

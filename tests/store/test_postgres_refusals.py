@@ -1,7 +1,11 @@
 """What a PostgreSQL store refuses: one line, a hint, exit code 2, and nothing is changed."""
 
+import contextlib
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -13,7 +17,7 @@ from outlast.store.postgres import address
 from tests.store.journal_batches import appended, batch, opened, stage, stages
 from tests.support import commands
 from tests.support.environment import Isolated
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import OWNER, PostgresServer
 
 
 def outlast(state: Isolated, *words: str, **more: str) -> commands.Answer:
@@ -145,6 +149,79 @@ def test_each_role_may_do_what_it_is_for_and_no_more(
     store.close()
     refused = outlast(state, "store", "init", postgres_server.url(name, "plain"), "--roles")
     assert refused.code == 2, refused
+
+
+@contextlib.contextmanager
+def tcp_way(server: Path, change: Callable[[bytes], bytes] = bytes) -> Iterator[int]:
+    """A port of this machine that leads to the server's socket; `change` alters what the server says first."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    links: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            there = socket.socket(socket.AF_UNIX)
+            links.extend((client, there))
+            there.connect(str(server / ".s.PGSQL.5432"))
+            threading.Thread(target=pass_on, args=(client, there, bytes), daemon=True).start()
+            threading.Thread(target=pass_on, args=(there, client, change), daemon=True).start()
+
+    def pass_on(source: socket.socket, target: socket.socket, alter: Callable[[bytes], bytes]) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(alter(data))
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        for link in (listener, *links):
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+            link.close()
+
+
+def test_a_server_without_tls_a_pooler_and_a_full_server_are_one_line_and_a_hint(
+    postgres_server: PostgresServer, state: Isolated
+) -> None:
+    name = postgres_server.store()
+    with tcp_way(postgres_server.folder) as port:
+        url = f"postgresql://{OWNER}@127.0.0.1:{port}/{name}"
+        assert outlast(state, "ls", OUTLAST_STORE=url).code == 0
+        for words in (
+            ("ls",),
+            ("store", "init", f"{url}?sslmode=require"),
+            ("store", "migrate", f"{url}?sslmode=require"),
+        ):
+            refused = outlast(state, *words, OUTLAST_STORE=f"{url}?sslmode=require")
+            assert (refused.code, "server does not support SSL" in refused.complaint) == (2, True), refused
+            assert "hint: check sslmode" in refused.err
+    # A pooler gives sessions a number of its own, and not that of the server's process.
+    with tcp_way(postgres_server.folder, _other_pid) as port:
+        pooled = outlast(state, "ls", OUTLAST_STORE=f"postgresql://{OWNER}@127.0.0.1:{port}/{name}")
+        assert (pooled.code, "is a connection pooler" in pooled.complaint) == (2, True), pooled
+    with postgres_server.connect(name) as connection:
+        connection.execute(
+            f'CREATE ROLE crowded LOGIN CONNECTION LIMIT 0; GRANT CONNECT ON DATABASE "{name}" TO crowded'
+        )
+    full = outlast(state, "ls", OUTLAST_STORE=postgres_server.url(name, "crowded"))
+    assert (full.code, "too many connections" in full.complaint, "hint: raise" in full.err) == (
+        2,
+        True,
+        True,
+    ), full
+    assert len(full.err.splitlines()) == 2
+
+
+def _other_pid(said: bytes) -> bytes:
+    at = said.find(b"K\0\0\0\x0c")
+    return said if at < 0 else said[: at + 5] + (1).to_bytes(4) + said[at + 9 :]
 
 
 def test_a_foreign_schema_another_encoding_and_a_newer_store_are_refused(
