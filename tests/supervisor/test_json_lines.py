@@ -15,11 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from outlast.core.events import QuestionAnswered
+from outlast.core.state import RunState
 from outlast.core.verdict import EXIT_PERSON
 from outlast.errors import UsageError
 from outlast.supervisor.chronicle import feed_events, json_lines
-from outlast.supervisor.chronicle.feed_events import FeedBeat, FeedEvent, FeedWarning
+from outlast.supervisor.chronicle.feed_events import FeedAnswer, FeedBeat, FeedEvent, FeedWarning
 from outlast.supervisor.chronicle.json_lines import LINE_BYTES_MAX, WAITING_LINES_MAX, JsonFeed
+from outlast.supervisor.chronicle.sentences import Reader
 from tests.supervisor.supervised_command import Night, outlast, supervisor_of
 from tests.supervisor.test_beat_lines import said
 from tests.supervisor.test_detach import KEY, OWN
@@ -77,7 +80,7 @@ def test_a_file_gets_every_event_of_interest_in_order_and_is_private(night: Nigh
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_question_and_its_answer_are_told(night: Night) -> None:
+def test_a_question_is_told(night: Night) -> None:
     path = night.folder / "feed.jsonl"
     line = (
         "run",
@@ -96,8 +99,13 @@ def test_a_question_and_its_answer_are_told(night: Night) -> None:
     assert (told(path)[-1]["event"], told(path)[-1]["needs"]) == ("ended", "person")
     assert said(night, "answer", "t", "v2", "--no-start").returncode == 0
     assert said(night, *line).stdout.strip() == "v2"
-    answered = next(each for each in told(path) if each["event"] == "answer")
-    assert (answered["id"], answered["answer"], answered["text"]) == (asked["id"], "answered", "v2")
+
+
+def test_an_answer_that_comes_while_the_run_is_held_is_told() -> None:
+    answered = QuestionAnswered(at=AT, id="q1", answer="rejected", text="not on a Friday", by="alice")
+    _, (fed,) = Reader(lambda _: b"", has_agent=True).read(answered, RunState(run="kx3", task="t"))
+    assert isinstance(fed, FeedAnswer)
+    assert (fed.id, fed.answer, fed.text, fed.by) == ("q1", "rejected", "not on a Friday", "alice")
 
 
 def test_every_event_and_field_is_in_the_documentation() -> None:
