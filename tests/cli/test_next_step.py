@@ -76,6 +76,11 @@ def restarting(host: Host) -> None:
     wait_for(lambda: (host.events_if("t") and host.has_ended("t")) or None, what=f"its end: {host.said('t')}")
 
 
+def waiting(host: Host) -> None:
+    words = ("sh", "-c", "outlast effect deploy --approve -- true")
+    assert host.start("t", *words, options=("--headless",)).wait(TIMEOUT_S) == PERSON, host.said("t")
+
+
 def died(host: Host) -> None:
     restarting(host)
     host.kill_everything()
@@ -191,6 +196,7 @@ WAYS: dict[Word, Way] = {
     "quarantined": Way(quarantined, RESUME),
     "done": Way(done, ""),
     "cancelled": Way(asked("cancel"), "", "cancelled"),
+    "waiting": Way(waiting, "outlast approve RUN a1"),
     "handed_off": Way(asked("handoff"), "outlast handoff RUN --take-back", "ready"),
 }
 
@@ -243,7 +249,9 @@ def test_every_surface_names_one_next_step_and_pasted_it_does_what_it_says(host:
 
 
 def _choices(step: str) -> tuple[str, ...]:
-    """The step as it is pasted: a person chooses what they found."""
+    """The step as it is pasted: a person chooses what they found, or want."""
+    if step.startswith("outlast approve "):
+        return step, step.replace("approve", "reject")
     return (
         (f"{step} --happened", f"{step} --did-not", step) if step.startswith("outlast settle ") else (step,)
     )
@@ -262,5 +270,5 @@ def pasted(host: Host, step: str) -> None:
         command = command.removesuffix(" -f")
     answer = paste(host, command)
     assert answer.code in ((0, 4) if "--budget" in command else (0, PERSON)), (command, answer.err)
-    if command.endswith(" -f"):
+    if command.endswith(" -f") or command.startswith("outlast approve "):
         host.comes_to("t", "done")

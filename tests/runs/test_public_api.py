@@ -19,7 +19,7 @@ OF_A_RUN = {
     "beats", "budget", "context", "contract", "finish", "id", "is_done", "plan", "remember", "result", "status", "task",
 }  # fmt: skip
 OF_A_BEAT = {
-    "act", "closed", "decide", "done", "extend", "finish", "number", "remember", "run", "spend", "stage", "step",
+    "act", "ask", "closed", "decide", "done", "extend", "finish", "number", "remember", "run", "spend", "stage", "step",
 }  # fmt: skip
 ATTRIBUTES_MAX = 19
 

@@ -23,6 +23,7 @@ from outlast.errors import (
     DiskFull,
     EffectError,
     OutlastError,
+    RunHeld,
     RunKilled,
     SaveError,
     Stopped,
@@ -180,7 +181,9 @@ class Supervisor:
     def _waits(self, error: OutlastError) -> tuple[int, restarts.Decision | None]:
         """Leave the run to a person; or go on at once with an answer that came while the attempt was ending."""
         with self._store() as store:
-            came = requests.take_answers(store, self._run.id)
+            came = False
+            with contextlib.suppress(RunHeld):  # whoever has it just now goes on with it
+                came = requests.take_answers(store, self._run.id)
             if came:
                 self._run.journal.restart(requests.summary_of(store, self._run.id).state)
         word = self._verdict().word
