@@ -14,7 +14,7 @@ import pytest
 
 from outlast.acts.plan import ActName
 from outlast.cli.main import main
-from outlast.core import statuses
+from outlast.core import events as ev, statuses
 from outlast.core.events import Finding
 from outlast.core.state import Status
 from outlast.core.values import Allowance
@@ -78,6 +78,13 @@ CHOICES: tuple[Choice, ...] = (
     _fork(1, amounts="usd=1"),
     _fork(1, amounts="beats=900"),
     _fork(1, task="taken"),
+    Choice("approve"),
+    Choice("approve", {"question": "a1"}, ("a1",)),
+    Choice("approve", {"question": "a9"}, ("a9",)),
+    Choice("reject", {"question": "a1", "text": "not now"}, ("a1", "--why", "not now")),
+    Choice("answer", {"question": "q2", "text": "v2"}, ("v2", "--id", "q2")),
+    Choice("answer", {"question": "q2", "text": "v3"}, ("v3", "--id", "q2")),
+    Choice("answer", {"question": "a1", "text": "v2"}, ("v2", "--id", "a1")),
 )  # fmt: skip
 
 
@@ -98,6 +105,11 @@ def written(store: Store, status: Status, number: int) -> Scribe:
     told.start().beat("one").beat("two")
     if status not in ("interrupted", "done"):
         told.call("pay", "ask", args=480).doubt("no answer")
+    if status != "done":
+        told.say(
+            ev.QuestionAsked(at=told.at, id="a1", kind="approval", text="pay: 480", digest="d"),
+            ev.QuestionAsked(at=told.at, id="q2", kind="question", text="which?", choices=("v1", "v2"), digest="e"),
+        )
     match status:
         case "done":
             told.done()
