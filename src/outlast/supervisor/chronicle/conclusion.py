@@ -1,6 +1,5 @@
 """The ending of `outlast run` and `outlast resume`: what it took, what it changed, where that is, and what to type next."""
 
-import os
 import re
 import shlex
 from datetime import UTC, datetime
@@ -15,8 +14,7 @@ from outlast.runs import file_changes, reader
 from outlast.store.protocol import Store
 from outlast.supervisor.chronicle.feed_events import FeedEnded, place_in
 from outlast.supervisor.chronicle.sentences import spent_words
-from outlast.supervisor.worktree import make
-from outlast.workspace import repo
+from outlast.workspace import repo, worktree_marker
 
 # A line as `words` makes it: it stands below the sentence that says how a run ended.
 IN_WORDS = re.compile(r"outlast: .+: [\d,]+ attempts?, [\d,]+ beats?, ")
@@ -42,16 +40,9 @@ def _place(state: RunState) -> tuple[str, str, bool]:
     """The folder of a run, the branch that is checked out there, and whether outlast made it as a worktree."""
     if not state.workspace:
         return "", "", False
-    folder = Path(state.workspace)
-    link = folder / ".git"
-    is_worktree = False
-    if link.is_file():
-        try:
-            git_dir = link.read_text(errors="surrogateescape").removeprefix("gitdir:").strip()
-            is_worktree = make.read_marker(Path(os.path.join(folder, git_dir))) is not None
-        except OSError:
-            pass
-    return state.workspace, repo.branch_in(folder), is_worktree
+    if (place := worktree_marker.place_of(state.workspace)) is not None:
+        return place.folder, place.branch, True
+    return state.workspace, repo.branch_in(Path(state.workspace)), False
 
 
 def _next(state: RunState, found: standing.Standing, *, is_worktree: bool) -> str:
