@@ -108,7 +108,9 @@ def written(store: Store, status: Status, number: int) -> Scribe:
     if status != "done":
         told.say(
             ev.QuestionAsked(at=told.at, id="a1", kind="approval", text="pay: 480", digest="d"),
-            ev.QuestionAsked(at=told.at, id="q2", kind="question", text="which?", choices=("v1", "v2"), digest="e"),
+            ev.QuestionAsked(
+                at=told.at, id="q2", kind="question", text="which?", choices=("v1", "v2"), digest="e"
+            ),
         )
     match status:
         case "done":
