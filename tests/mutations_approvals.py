@@ -152,6 +152,13 @@ MUTANTS = (
         (f"{GUARDED}::test_it_does_not_hang_but_rests_until_somebody_answers_and_each_call_is_made_once",),
     ),
     Mutant(
+        "a command that ended before it met an answer, and waits although there is one",
+        "supervisor/supervisor.py",
+        "        heard = came or (isinstance(error, WaitsForPerson) and not error.questions)\n",
+        "        heard = came\n",
+        (f"{GUARDED}::test_answered_while_it_works_it_goes_on_by_itself_when_it_ends",),
+    ),
+    Mutant(
         "a guarded command that fails because a call was rejected, tried again and again",
         "supervisor/agent/guard.py",
         "        if self._approvals.rejection:",

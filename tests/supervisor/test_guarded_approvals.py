@@ -9,6 +9,8 @@ from outlast.operations import requests
 from outlast.runs.engine.questions import AnswerArgs
 from tests.supervisor.guarded_loop import ITEMS, GuardedLoop
 from tests.supervisor.host import Host
+from tests.support.environment import TIMEOUT_S
+from tests.support.processes import wait_for
 
 WAITS = ("--guard", "--approve", "http")
 
@@ -61,6 +63,20 @@ def test_a_command_that_tries_the_same_call_for_ever_is_ended(host: Host) -> Non
     answered(loop, "approved")
     assert loop.run() == 3, loop.said
     assert loop.posted() == Counter(ITEMS[:1])
+
+
+def test_answered_while_it_works_it_goes_on_by_itself_when_it_ends(host: Host) -> None:
+    """One command is typed, and one answer given."""
+    loop = GuardedLoop(host)
+    waits = f"touch {loop.folder}/begun; while [ ! -e {loop.folder}/go ]; do sleep 0.05; done"
+    loop.script.write_text(f"item=a; {loop.post} || {{ {waits}; }}\n")
+    process = loop.start(*WAITS)
+    wait_for((loop.folder / "begun").exists, what=f"its other work: {loop.said}")
+    assert answered(loop, "approved") == ["a1"]
+    (loop.folder / "go").touch()
+    assert process.wait(TIMEOUT_S) == 0, loop.said
+    assert loop.posted() == Counter(["a"])
+    assert host.head().attempts == 2
 
 
 @pytest.mark.parametrize("instant", ["before post a", "after post a"])
