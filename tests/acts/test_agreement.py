@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from outlast import settings
 from outlast.acts.plan import ActName
 from outlast.cli.main import main
 from outlast.core import events as ev, statuses
@@ -165,6 +166,7 @@ def pair(
             assert find.shown_status(store, requests.summary_of(store, run).state, run) == request.param
     yield made
     made.close()
+    settings.tolerate(None)  # as a process that acts does, and this one is others' too
 
 
 # -- what they say -----------------------------------------------------------------------------------------------------
