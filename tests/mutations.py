@@ -331,8 +331,8 @@ MUTANTS = (
     Mutant(
         "the act before its intent",
         "runs/effects.py",
-        "                yield from course.intend()\n                yield from course.go()\n",
-        "                yield from course.go()\n                yield from course.intend()\n",
+        "                yield from course.intend((yield from course.approval()))\n                yield from course.go()\n",
+        "                yield from course.go()\n                yield from course.intend((yield from course.approval()))\n",
         (f"{RULES}::test_a_blind_act_without_an_outcome_is_never_repeated_unasked",),
     ),
     Mutant(
@@ -389,8 +389,8 @@ MUTANTS = (
     Mutant(
         "recorded decisions are asked again",
         "runs/engine/beat.py",
-        "            if recorded is not None:\n                return self._journal.value(recorded.value)\n",
-        "",
+        "            if recorded is not None:\n                return self._journal.value(recorded.value)\n            if not callable(fn):\n",
+        "            if not callable(fn):\n",
         (f"{POINT}[decide.recorded]",),
     ),
     Mutant(
@@ -469,7 +469,7 @@ MUTANTS = (
     Mutant(
         "a guardian that leaves without cleaning up",
         "supervisor/guardian/guardian.py",
-        "            lock.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)\n",
+        "            note = lock.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)\n            _tell(note, self._charge)\n",
         "            pass\n",
         (
             f"{SUPERVISOR}/test_kill_combinations.py::test_the_guardian_of_a_dead_supervisor_stops_the_agent_and_saves_before_it_leaves",

@@ -470,7 +470,7 @@ MUTANTS = (
     Mutant(
         "a call that did not happen and was silently not made again",
         "supervisor/supervisor.py",
-        'self._tell("done", attempt.left_undone())',
+        'self._tell("done", left := attempt.left_undone(), needed=bool(left))',
         'self._tell("done")',
         (
             "tests/supervisor/test_repeated_calls.py::test_a_run_that_is_done_names_a_call_that_did_not_happen_and_was_not_made_again[not made again]",

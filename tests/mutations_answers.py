@@ -90,8 +90,8 @@ MUTANTS = (
     Mutant(
         "a word to wrap up that a killed hook did not pass on, taken as told",
         "supervisor/agent/hooks.py",
-        "[*self._unheard(), self._budget.words()]",
-        "[self._budget.words()]",
+        "[*self._unheard(), *self._approvals.news(), self._budget.words()]",
+        "[*self._approvals.news(), self._budget.words()]",
         ("tests/supervisor/test_wrap_up.py::test_a_word_that_a_killed_hook_did_not_pass_on_is_told_again",),
     ),
     Mutant(

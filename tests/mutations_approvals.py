@@ -131,8 +131,8 @@ MUTANTS = (
     Mutant(
         "a version of Claude Code that may not know how to put a call aside, asked to",
         "agents/claude/cli.py",
-        "        return printing and bool(ask.hook) and _version(ask) >= LATER and",
-        "        return printing and bool(ask.hook) and",
+        "            printing and bool(ask.hook) and _version(ask) >= LATER and",
+        "            printing and bool(ask.hook) and",
         (
             f"{CLAUDE}::test_only_a_version_that_was_tried_puts_calls_aside_and_only_where_nobody_is_at_the_terminal",
         ),

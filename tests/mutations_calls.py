@@ -111,8 +111,8 @@ MUTANTS = (
     Mutant(
         "a guarded run that is unguarded when its line is typed again",
         "supervisor/start.py",
-        "guard=last is not None and last.guard)",
-        "guard=False)",
+        "        was_guarded = last is not None and last.guard\n",
+        "        was_guarded = False\n",
         (
             f"{GUARD}::test_a_loop_killed_at_any_instant_goes_on_and_does_nothing_twice[before post b-everything-bash]",
         ),

@@ -44,8 +44,8 @@ MUTANTS = (
     Mutant(
         "a new tool before which no hook runs",
         "agents/claude/cli.py",
-        "OTHER_TOOLS = f\"^(?!(?:{'|'.join(FILE_TOOLS)})$)\"",
-        "OTHER_TOOLS = f\"^(?!(?:{'|'.join(FILE_TOOLS)}))\"",
+        "    return f\"^(?!(?:{'|'.join(sorted(tools))})$)\"\n",
+        "    return f\"^(?!(?:{'|'.join(sorted(tools))}))\"\n",
         (f"{REAL_HTTP}::test_a_tool_that_nobody_knows_has_a_hook",),
     ),
     Mutant(

@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         "mcp: a frozen run that is waited for",
-        "mcp/run.py", "there.receive(limit_s=limit_s)", "there.receive(limit_s=3600.0)",
+        "mcp/run.py", "answer = there.receive(limit_s=limit_s)", "answer = there.receive(limit_s=3600.0)",
         (f"{RUNS}::test_a_frozen_run_is_a_tool_error_within_the_limit",),
     ),
     Mutant(

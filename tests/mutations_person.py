@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "only the mark in its own environment says that a process is inside a run",
         "acts/approve.py",
-        "    if within or (within := _run_above(store)):\n",
+        "    if within or (within := run_around(store, os.getpid())):\n",
         "    if within:\n",
         (f"{HOST}::test_what_a_run_started_answers_nobodys_questions",),
     ),

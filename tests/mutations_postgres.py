@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "postgres: a release that other hosts are not told of",
-        LEASES, "            if not lease.lost:\n", "            if False:\n",
+        LEASES, "            if not lease.lost:\n                self._db.try_to(_RELEASE", "            if False:\n                self._db.try_to(_RELEASE",
         (f"{RACES}::test_a_release_lets_another_host_in_at_once",),
     ),
     Mutant(
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "postgres: an act long after its intent that asks nobody",
-        "store/postgres/lease.py", " or now_s > self.vouched_s + leases.timing.act_within_s:", ":",
+        "store/postgres/lease.py", " and now_s <= self.vouched_s + self._leases.timing.act_within_s\n", "\n",
         (f"{RACES}::test_an_act_long_after_its_intent_asks_first_whether_the_run_is_still_its",),
     ),
     Mutant(

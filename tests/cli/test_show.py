@@ -24,7 +24,7 @@ SHOWN = {
     "run", "task", "project", "generation", "status", "cause", "evidence", "goal", "checks", "invariants", "plan",
     "plan_total", "cursor", "beats", "completed", "effects", "memory", "budget", "saves", "session", "attempts",
     "children", "parent", "fork", "workspace", "holder", "stage", "parked_until", "created_at", "updated_at", "asks",
-    "pending", "within", "inside", "worktree",
+    "pending", "within", "inside", "worktree", "waits_for",
 }  # fmt: skip
 EFFECT = {
     "id", "key", "name", "state", "policy", "args", "result", "evidence", "intended_at", "settled_by", "attempts", "beat",
@@ -34,7 +34,7 @@ ATTEMPT = {
     "command",
 }  # fmt: skip
 LISTED = {
-    "standing", "needs", "why", "asks", "pending", "worktree",
+    "standing", "needs", "why", "asks", "pending", "worktree", "waits_for",
     "run", "task", "project", "generation", "status", "cause", "goal", "beats", "plan_total", "in_doubt",
     "tokens_spent", "created_at", "updated_at", "parked_until", "problem",
 }  # fmt: skip

@@ -470,10 +470,8 @@ class ServerLeases:
             if lease.acting() or (lease.row, lease.epoch) not in self._held:
                 return
             del self._held[lease.row, lease.epoch]
-        try:
-            if (
-                not lease.lost
-            ):  # on this host the free lock is enough; for others the session's thread tells, or its end
+        try:  # on this host the free lock is enough; for others the session's thread tells, or its end
+            if not lease.lost:
                 self._db.try_to(_RELEASE, (int(boottime_s()), lease.row, lease.epoch, self.session))
         finally:
             lease.lock.close()

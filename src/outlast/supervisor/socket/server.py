@@ -104,7 +104,6 @@ class Server:
         self._sweep()
         self._agent = agent
         self._mark, self._scripts, self._roster = mark, scripts, scripts.roster
-        self._tools = ToolCalls(scripts.beats, scripts)
         self.pipe = pipe.Pipe(pipe.path_of(path))
         self._listening = connection.listen(path)
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -199,7 +198,9 @@ class Server:
                 case Note():
                     there.send(Verdict(allowed=True, body=msgspec.Raw(self._note(message))))
                 case ToolCall():
-                    body = self._tools.answer(message, is_stopping=bool(self._stop_ns))
+                    body = ToolCalls(self._scripts.beats, self._scripts).answer(
+                        message, is_stopping=bool(self._stop_ns)
+                    )
                     there.send(Verdict(allowed=True, body=msgspec.Raw(body)))
                 case Hook() if self._agent is not None:
                     out, code = self._agent.hook(message.data, delivery)
