@@ -23,6 +23,7 @@ from tests import (
     mutations,
     mutations_agents,
     mutations_answers,
+    mutations_approvals,
     mutations_budget,
     mutations_calls,
     mutations_costs,
@@ -45,7 +46,7 @@ LIMIT_S = 240
 ALL_LIMIT_S = 3600  # every test that stands beside some mutant, once
 JOBS = 2
 MUTANTS = (
-    *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_answers.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_costs.MUTANTS, *mutations_forms.MUTANTS,
+    *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_answers.MUTANTS, *mutations_approvals.MUTANTS, *mutations_budget.MUTANTS, *mutations_calls.MUTANTS, *mutations_costs.MUTANTS, *mutations_forms.MUTANTS,
     *mutations_identity.MUTANTS, *mutations_left.MUTANTS, *mutations_person.MUTANTS, *mutations_postgres.MUTANTS, *mutations_runs.MUTANTS, *mutations_saves.MUTANTS, *mutations_secrets.MUTANTS, *mutations_vault.MUTANTS, *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
 )  # fmt: skip
 

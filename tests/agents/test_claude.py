@@ -21,6 +21,7 @@ from outlast.agents.events import (
     Response,
     Session,
     Text,
+    ToolAside,
     ToolEnd,
     ToolStart,
     UsageReport,
@@ -456,3 +457,62 @@ def test_what_it_says_that_it_cost_is_read_with_the_tokens_it_says_so_of() -> No
     assert final.bill[0] == ModelCost("claude-opus-5-5", values.Usage(5, 6, 7, 8, 12_345))
     assert all(each.usage.tokens == 0 for each in final.bill[1:])
     assert ME.transcript.ending(0, b"Done.", b"").bill == ()
+
+
+# --- a call that is put aside -----------------------------------------------------------------------------------------
+
+# As 2.1.197 wrote it.
+PUT_ASIDE = (
+    b'{"parentUuid":"b671","isSidechain":false,"attachment":{"type":"hook_deferred_tool","toolUseID":"toolu_1","toolName":"Bash",'
+    b'"toolInput":{"command":"date"},"hookName":"settings","hookEvent":"PreToolUse","permissionMode":"bypassPermissions"},'
+    b'"type":"attachment","uuid":"e548","timestamp":"2026-11-19T15:54:48.943Z","sessionId":"5cf0","version":"2.1.197"}\n'
+)
+ASKED = (
+    b'{"parentUuid":null,"type":"assistant","uuid":"b671","sessionId":"5cf0","message":{"id":"msg_1","role":"assistant",'
+    b'"content":[{"type":"tool_use","id":"toolu_1","name":"Bash","input":{"command":"date"}}]}}\n'
+)
+
+
+def test_its_transcript_tells_which_call_is_put_aside() -> None:
+    assert list(ME.transcript.parse(PUT_ASIDE)) == [ToolAside("toolu_1")]
+    spoken = b'{"type":"user","uuid":"u","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"hook_deferred_tool"}]}}'
+    assert [type(each) for each in ME.transcript.parse(spoken)] == [ToolEnd]
+
+
+def test_a_call_that_was_put_aside_and_is_given_a_result_is_put_aside_no_longer() -> None:
+    """Where the line stays, both versions ask about the call at a resume and make it, whatever its result says (tried)."""
+    cut = Cut("toolu_1", "Bash", RAW(b'{"command":"date"}'), "outlast: it was not made")
+    mended = ME.transcript.mend(ASKED + PUT_ASIDE, [cut])
+    told = [event for line in mended.splitlines() for event in ME.transcript.parse(line)]
+    assert ToolAside("toolu_1") not in told
+    assert any(isinstance(each, ToolEnd) and each.output == "outlast: it was not made" for each in told)
+    assert len(mended.splitlines()) == 3
+    assert ME.transcript.mend(mended, [cut]) == mended
+    other = msgspec.structs.replace(cut, id="toolu_2")
+    assert PUT_ASIDE in ME.transcript.mend(ASKED + PUT_ASIDE, [other])
+
+
+def test_only_a_version_that_was_tried_puts_calls_aside_and_only_where_nobody_is_at_the_terminal(
+    tmp_path: Path,
+) -> None:
+    """One that does not know the word might make the call."""
+    cases = [
+        ("2.1.325", "-p x", False, True), ("2.1.197", "-p x", False, True), ("2.1.0", "-p x", False, False),
+        ("2.1.325", "x", True, False), ("2.1.325", "-p --input-format stream-json", False, False),
+    ]  # fmt: skip
+    for version, line, interactive, defers in cases:
+        program = tmp_path / f"claude/versions/{version}"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.touch(mode=0o755)
+        asked = ask(line, tmp_path, hook=("hook",), interactive=interactive)
+        asked = msgspec.structs.replace(asked, words=(str(program), *asked.words[1:]))
+        assert launched(asked).defers == defers, (version, line)
+    assert not launched(msgspec.structs.replace(asked, words=("claude", "-p", "x"))).defers
+
+
+def test_a_call_is_put_aside_by_an_answer_to_the_hook_before_it_alone() -> None:
+    words = Answer(False, "it waits", aside=True)
+    before = json.loads(ME.cli.answer(b'{"hook_event_name": "PreToolUse"}', words)[0])
+    assert before["hookSpecificOutput"]["permissionDecision"] == "defer"
+    after = json.loads(ME.cli.answer(b'{"hook_event_name": "UserPromptSubmit"}', words)[0])
+    assert after["decision"] == "block"

@@ -153,14 +153,19 @@ def minded(
     gateway: bool = False,
     timing: Timing | None = None,
     invariant: str | None = None,
+    approve: tuple[str, ...] = (),
 ) -> Iterator[Minded]:
-    """One attempt of the same run each time. Killed raised inside is its death."""
+    """One attempt of the same run each time. Killed raised inside is its death. `approve`: classes and patterns of calls that wait."""
     home, work, place = folder / "home", folder / "work", folder / "place"
     for each in (home, work, place):
         each.mkdir(exist_ok=True)
     kind = registry.by_name(agent)
     assert kind is not None
-    launch = Launch(argv=(agent, "-p", "x"), program=f"/usr/bin/{agent}", cwd=str(work))
+    kinds = tuple(word for word in approve if word.isalpha())
+    launch = Launch(
+        argv=(agent, "-p", "x"), program=f"/usr/bin/{agent}", cwd=str(work),
+        approve_kinds=kinds, approve_targets=tuple(word for word in approve if word not in kinds),
+    )  # fmt: skip
     said: list[str] = []
     with contextlib.suppress(AttemptDies), run_in(folder, budget, invariant) as run:
         person, pricing, beats, nobody = Person(said.append), Pricing(), BeatInFlight(run), NoListener()

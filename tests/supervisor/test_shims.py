@@ -115,7 +115,13 @@ class Below:
 
 
 @contextlib.contextmanager
-def below(folder: Path, agent: str = "claude", timing: Timing | None = None, **more: str) -> Iterator[Below]:
+def below(
+    folder: Path,
+    agent: str = "claude",
+    timing: Timing | None = None,
+    approve: tuple[str, ...] = (),
+    **more: str,
+) -> Iterator[Below]:
     """One attempt of the same run each time."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
@@ -124,7 +130,7 @@ def below(folder: Path, agent: str = "claude", timing: Timing | None = None, **m
         if not path.exists():
             path.write_text(STAND_IN.format(name=name, programs=programs))
             path.chmod(0o755)
-    with minded(folder, agent, timing=timing) as there:
+    with minded(folder, agent, timing=timing, approve=approve) as there:
         variables = {
             environment.SOCKET: str(there.server.path), environment.ATTEMPT: MARK, "HOME": str(there.home),
             "PATH": f"{programs}:/usr/bin:/bin", **more,

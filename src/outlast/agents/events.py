@@ -57,6 +57,12 @@ class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
     code: int | None = None
 
 
+class ToolAside(msgspec.Struct, frozen=True, tag="tool_aside"):
+    """A call was put aside: neither made nor denied. Resumed without a prompt, the agent asks about it again."""
+
+    id: str
+
+
 class TaskEnd(msgspec.Struct, frozen=True, tag="task_end"):
     """A process that a call left running in the background ended by itself."""
 
@@ -147,5 +153,5 @@ OWN_LIMITS: dict[Ending, str] = dict(zip(("turns", "budget"), verdict.OWN_LIMITS
 
 
 AgentEvent = (
-    Session | Response | Text | ToolStart | ToolEnd | TaskEnd | BatchEnd | UsageReport | Window | Retry | Limit | Final
+    Session | Response | Text | ToolStart | ToolEnd | ToolAside | TaskEnd | BatchEnd | UsageReport | Window | Retry | Limit | Final
 )  # fmt: skip

@@ -64,6 +64,7 @@ class AgentCommand(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     session: str = ""
     by_http: bool = False  # its hooks come by HTTP, and it inherits the socket that listens for them
+    defers: bool = False  # it can put a call aside, end, and ask about it again when it is resumed
 
 
 class Hook(msgspec.Struct, frozen=True):
@@ -75,10 +76,15 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A hook's answer to the agent: nothing, words that the model reads, or a denial with its reason."""
+    """A hook's answer to the agent: nothing, words that the model reads, or a denial with its reason.
+
+    `aside`: the call is neither made nor denied. Its agent ends, and asks about the same call again when it is resumed. Only
+    an agent that was started as one that defers (`AgentCommand.defers`) gets such an answer.
+    """
 
     allowed: bool = True
     reason: str = ""
+    aside: bool = False
 
 
 class Cut(msgspec.Struct, frozen=True):

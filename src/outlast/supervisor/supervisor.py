@@ -187,7 +187,8 @@ class Supervisor:
             if came:
                 self._run.journal.restart(requests.summary_of(store, self._run.id).state)
         word = self._verdict().word
-        if came and word not in ("waiting", "in_doubt", "paused", "cancelled"):
+        heard = came or (isinstance(error, WaitsForPerson) and not error.questions)
+        if heard and word not in ("waiting", "in_doubt", "paused", "cancelled"):
             return EXIT_FAILED, restarts.Again(0.0)
         words = f"{error}" if isinstance(error, WaitsForPerson) else self._run.state.evidence
         return self._leave(

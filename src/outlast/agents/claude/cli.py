@@ -210,7 +210,18 @@ class ClaudeCli:
         if ask.hook or variables:
             added += ("--settings", str(_write_settings(parts, ask, variables, by_http=by_http)))
             parts = argv.without(parts, "--settings")
-        return AgentCommand((*ask.words[:start], *added, *argv.joined(parts)), variables, session, by_http)
+        defers = self._defers(parts, ask)
+        return AgentCommand(
+            (*ask.words[:start], *added, *argv.joined(parts)), variables, session, by_http, defers
+        )
+
+    def _defers(self, parts: argv.Parts, ask: Ask) -> bool:
+        """Whether a hook may put a call aside: only where nobody is at the terminal, and in a version that was tried. One that
+        does not know the word might let the call pass."""
+        printing = argv.has(parts, "--print") and not ask.interactive
+        return (
+            printing and bool(ask.hook) and _version(ask) >= LATER and not argv.has(parts, "--input-format")
+        )
 
     def _by_http(self, parts: argv.Parts, ask: Ask) -> bool:
         """Whether its hooks come by HTTP: its version can deny what nobody answers, and nothing may keep them from us."""
@@ -277,7 +288,10 @@ class ClaudeCli:
 
     def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
         read = json_lines.decode(data, _hook_input)
-        return hook_reply.reply(read.hook_event_name if read else "PreToolUse", answer), 0
+        event = read.hook_event_name if read else "PreToolUse"
+        if answer.aside and event == "PreToolUse":
+            return hook_reply.aside(answer), 0
+        return hook_reply.reply(event, answer), 0
 
 
 def _of_batch(read: _HookInput, lane: str) -> Iterator[ToolStart | ToolEnd]:

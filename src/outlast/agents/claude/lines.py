@@ -3,7 +3,7 @@ Where the file is, and why the agent ended, is in transcript.py.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
 from uuid import NAMESPACE_OID, uuid5
 
@@ -20,6 +20,7 @@ from outlast.agents.events import (
     Session,
     TaskEnd,
     Text,
+    ToolAside,
     ToolEnd,
     ToolStart,
     UsageReport,
@@ -254,6 +255,17 @@ def task_of(result: msgspec.Raw) -> str:
     )
 
 
+_ASIDE = "hook_deferred_tool"
+
+
+def put_aside(line: bytes) -> list[ToolAside]:
+    """The call that a hook put aside, in the line that a resume looks for; none in any other line."""
+    read = json_lines.record(line)
+    call = json_lines.text(read, "attachment", "toolUseID")
+    is_aside = json_lines.text(read, "attachment", "type") == _ASIDE
+    return [ToolAside(call)] if call and is_aside else []
+
+
 # How it tells itself, and then its model, that a task has come to an end; one that was killed did not.
 _NOTIFIED = re.compile(
     r"<task-notification>\s*<task-id>(?P<task>[\w-]{1,64})</task-id>.{0,2000}?<status>(?P<status>completed|failed)</status>"
@@ -335,6 +347,15 @@ class Mending:
             call = json_lines.record(self.lines[made]) or {}
             last = self.messages.get(json_lines.text(call, "message", "id"), made)
             self._insert(last + 1, _result_line(cut, call))
+
+    def forget_aside(self, calls: Container[str]) -> None:
+        """A call that has a result now is not put aside any more: at a resume it would be asked about and made all the same. The
+        line stays, for others hang on it."""
+        for at, line in enumerate(self.lines):
+            if _ASIDE.encode() in line and any(each.id in calls for each in put_aside(line)):
+                read = json_lines.record(line) or {}
+                attachment = json_lines.inner(read, "attachment")
+                self.lines[at] = _encoded({**read, "attachment": {**attachment, "type": "hook_cancelled"}})
 
     def _insert(self, at: int, line: dict[str, object]) -> None:
         self.lines.insert(at, _encoded(line))
@@ -420,4 +441,5 @@ def mend(transcript: bytes, cuts: Sequence[Cut]) -> bytes:
         mending.call(cut)
     for cut in main:
         mending.result(cut)
+    mending.forget_aside({cut.id for cut in main})
     return mending.written()

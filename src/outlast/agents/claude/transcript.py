@@ -56,6 +56,8 @@ class ClaudeTranscript:
             return lines.windows(line)
         if b'"queue-operation"' in line:
             return lines.task_ends(line)
+        if b'"hook_deferred_tool"' in line and (aside := lines.put_aside(line)):
+            return aside
         read = lines.read(line)
         return lines.events(read, self._written_at(read)) if read is not None else ()
 

@@ -16,6 +16,12 @@ def reply(event: str, answer: Answer) -> bytes:
     return msgspec.json.encode(_reply(event, answer))
 
 
+def aside(answer: Answer) -> bytes:
+    """A call is put aside: the agent ends, and asks again when it is resumed."""
+    decision = {"permissionDecision": "defer", "permissionDecisionReason": answer.reason or DENIED}
+    return msgspec.json.encode({"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}})
+
+
 def _reply(event: str, answer: Answer) -> dict[str, object]:
     if answer.allowed:
         if event in _AT_THE_END:

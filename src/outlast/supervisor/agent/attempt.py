@@ -9,6 +9,7 @@ from outlast.agents.values import AgentCommand
 from outlast.errors import OutlastError
 from outlast.operations import prices
 from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.approvals import CallApprovals
 from outlast.supervisor.agent.calls import interruptions
 from outlast.supervisor.agent.calls.calls import AgentCalls
 from outlast.supervisor.agent.calls.left_processes import LeftRunning
@@ -22,6 +23,7 @@ from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.start import AgentStart, settle_left
 from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.launch import approvals
 from outlast.supervisor.lifecycle import Lifecycle
 from outlast.supervisor.socket.http_hooks import HttpHooks
 from outlast.supervisor.timing import Timing
@@ -54,6 +56,9 @@ class AgentAttempt:
             agent, self._session, self.calls, self.responses, self._progress, outward, timing
         )
         holds = Holds(agent.run.journal, agent.settle_words)
+        self._approvals = CallApprovals(
+            beats, approvals.of(agent.launch, agent.run.settings), interactive=agent.launch.interactive
+        )
         self.hooks = AgentHooks(
             agent.known.cli,
             agent.known.release,
@@ -66,11 +71,20 @@ class AgentAttempt:
             self.responses,
             self._progress,
             outward,
+            self._approvals,
             timing,
         )
         self._http: HttpHooks | None = None
         self._start = AgentStart(
-            agent, outward, self._session, self._observer, holds, self.responses, self._client, left
+            agent,
+            outward,
+            self._session,
+            self._observer,
+            holds,
+            self.responses,
+            self._client,
+            self._approvals,
+            left,
         )
 
     def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:
@@ -85,6 +99,7 @@ class AgentAttempt:
             self.calls.defers = self.responses.ends_late = True
         else:
             self._close_http()
+        self._approvals.defers = command.defers
         return command
 
     @property
@@ -166,19 +181,32 @@ class AgentAttempt:
         | no | no | any | no, where its transcript tells of answers |
         | no | nothing is known of answers | yes | yes |
         | no | nothing is known of answers, and it made a call | no | no |
+
+        One that has put a call aside ends with that.
         """
         with self._lock:
             if self.calls.is_busy:
                 return "exited with 0 in the middle of a call"
+            if self._approvals.put_aside:
+                return ""
             unheard = self.responses.awaits_answer and (self._observer.answered or not tail.strip())
         return "exited with 0 after a call, without a last word" if unheard else ""
 
     def finish(self) -> None:
-        """The agent ended well: record its last beat as done. Raises EffectInDoubt if one of its calls is in doubt."""
+        """The agent ended well: record its last beat as done. Raises EffectInDoubt if one of its calls is in doubt, and
+        WaitsForPerson if one waits for an approval."""
         if self._agent.launch.interactive:
             self.responses.leave()
         else:
             self.responses.finish({"exit_code": 0}, accept_unknown=self._agent.launch.accept_unknown)
+        with self._lock:
+            self._approvals.finish()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a person has to answer before the run can be done, or the agent to hear an answer."""
+        with self._lock:
+            return self._approvals.waits
 
     @property
     def paid(self) -> bool:
@@ -187,8 +215,10 @@ class AgentAttempt:
 
     def conclude(self) -> None:
         """The agent had finished in an earlier attempt and is not started again. Raises EffectInDoubt if one of its calls is
-        in doubt."""
+        in doubt, and WaitsForPerson if a person has to answer."""
         self.responses.leave(accept_unknown=self._agent.launch.accept_unknown)
+        with self._lock:
+            self._approvals.finish()
 
     def remove_copy(self) -> None:
         """The run is over, and so is its agent: what hooks and shims ran is not needed any more."""

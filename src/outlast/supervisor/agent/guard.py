@@ -12,9 +12,10 @@ from typing import Any
 from outlast.agents.events import ToolStart
 from outlast.core import events as ev
 from outlast.core.values import shorten
-from outlast.errors import OutlastError
+from outlast.errors import AgentStopped, OutlastError
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
+from outlast.supervisor.agent.approvals import CallApprovals
 from outlast.supervisor.agent.calls import interruptions
 from outlast.supervisor.agent.calls.calls import AgentCalls
 from outlast.supervisor.agent.calls.outward import OutwardCalls
@@ -24,6 +25,7 @@ from outlast.supervisor.agent.calls.repeats import FRESH, Holds
 from outlast.supervisor.agent.calls.shims import SHIMS, Shims
 from outlast.supervisor.agent.client_copy import ClientCopy
 from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.launch import approvals
 from outlast.supervisor.launch.environment import BASH_ENV, SOCKET
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.person import Person
@@ -91,8 +93,10 @@ class Guard:
         self._calls = AgentCalls(beats)
         holds = Holds(run.journal, f"{shlex.quote(str(folder / SHIMS / 'outlast'))} settle {run.id}")
         holds.read(FRESH)
+        self._approvals = CallApprovals(beats, approvals.of(launch, run.settings))
         self._programs = OutwardPrograms(
-            run, beats, holds, self._calls, _Records(self._calls), _Failures(beats), self._outward, self._timing, replays=True
+            run, beats, holds, self._calls, _Records(self._calls), _Failures(beats), self._outward, self._approvals,
+            self._timing, replays=True,
         )  # fmt: skip
 
     # -- the command -----------------------------------------------------------------------------------------------
@@ -167,14 +171,28 @@ class Guard:
                 self._calls.went_on()
             self._calls.settle_rest()
 
+    @property
+    def waits(self) -> bool:
+        """Whether a person has to answer before the run can be done, or the command to meet an answer."""
+        with self._beats.lock:
+            return self._approvals.waits
+
     def refuse_failed(self, code: int) -> None:
-        """The command failed. Raises EffectInDoubt where outlast held a call of it: at every start it would be the same."""
+        """The command failed. Raises EffectInDoubt where outlast held a call of it, and WaitsForPerson where one waits for an
+        approval: at every start it would be the same."""
         doubt = self._beats.doubt(f"ended with {code}") if self._programs.has_held else None
         if doubt is not None and not self._launch.accept_unknown:
             raise doubt
+        with self._beats.lock:
+            if self._approvals.has_waiting:
+                self._approvals.finish()
+        if self._approvals.rejection:  # at every start it would be the same
+            why = f"ended with {code} after a call was not made: {self._approvals.rejection}"
+            raise AgentStopped(why, cause="crash", exit_code=code, wanted=True)
 
     def refuse_doubt(self) -> None:
-        """The command ended well. Raises EffectInDoubt where a call of it is in doubt."""
+        """The command ended well. Raises EffectInDoubt where a call of it is in doubt, and WaitsForPerson where one waits for
+        an approval."""
         with self._beats.lock:
             tell = [effect for effect in self._run.state.in_doubt if effect.policy == "tell"]
             for effect in tell if self._launch.accept_unknown else ():
@@ -184,3 +202,5 @@ class Guard:
             doubt = self._beats.doubt()
             if doubt is not None:
                 raise doubt
+        with self._beats.lock:
+            self._approvals.finish()

@@ -11,8 +11,10 @@ import msgspec
 
 from outlast.agents import Cli, Release
 from outlast.agents.events import BatchEnd, ToolEnd, ToolStart
+from outlast.agents.own_questions import OwnQuestion
 from outlast.agents.values import Answer, Hook
 from outlast.supervisor.agent import hook_input
+from outlast.supervisor.agent.approvals import CallApprovals
 from outlast.supervisor.agent.calls.calls import AgentCalls, Unrecorded
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.programs import OutwardPrograms
@@ -65,6 +67,7 @@ class AgentHooks:
         responses: Responses,
         progress: AgentProgress,
         outward: OutwardCalls,
+        approvals: CallApprovals,
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
@@ -72,8 +75,9 @@ class AgentHooks:
         self._run, self._lock, self._outward = beats.run, beats.lock, outward
         self._observer, self._calls, self._responses, self._progress = observer, calls, responses, progress
         self._programs = OutwardPrograms(
-            beats.run, beats, holds, calls, responses, progress, outward, self._timing
+            beats.run, beats, holds, calls, responses, progress, outward, approvals, self._timing
         )
+        self._approvals = approvals
         self._undelivered: list[
             tuple[Delivery, str]
         ] = []  # words for the agent, and the answer that carries them
@@ -221,7 +225,7 @@ class AgentHooks:
         is_after = hook.kind == "post" or (self.by_http and hook.ends_batch)
         words = [SAME] if self._progress.take_repeats() else []
         if is_after and self._release.caps.tells and not self._budget.by_gateway:
-            words += filter(None, [*self._unheard(), self._budget.words()])
+            words += filter(None, [*self._unheard(), *self._approvals.news(), self._budget.words()])
         self._undelivered += [(delivery, "\n".join(words))] if words else []
         return Answer(reason="\n".join(words)) if words else answer
 
@@ -241,8 +245,21 @@ class AgentHooks:
             words = f"{words} This call was not made; make it again if your ending needs it."
             self._progress.guarded(partial(self._responses.refuse, start, record, words))
             return Answer(False, words)
+        if own := self._approvals.own_question(start, record.input):
+            return self._ask(start, record, own)
         self._progress.call_began(start)
-        return self._programs.judged(start, record, delivery)
+        answer = self._programs.judged(start, record, delivery)
+        return msgspec.structs.replace(answer, aside=answer.aside and self._approvals.puts_aside(start))
+
+    def _ask(self, start: ToolStart, record: CallRecord, own: OwnQuestion) -> Answer:
+        """The agent asks its user, and nobody is there: a person is asked, and it gets the answer when it is made again."""
+        try:
+            words = self._approvals.ask(own)
+        except Exception as error:  # too, where it asks the same again and again
+            self._progress.fail(error)
+            words = ENDING
+        self._progress.guarded(partial(self._responses.refuse, start, record, words))
+        return Answer(False, words)
 
     def _too_late(self, start: ToolStart, cwd: str) -> Answer:
         """The call's hook no longer waits and has judged alone: it denied an outward call, and let any other one pass. One by

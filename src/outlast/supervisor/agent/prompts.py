@@ -24,7 +24,7 @@ UNNAMED = (
 
 def resumed(
     contract: Contract, cause: str, evidence: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = "",
-    unnamed: str = "",
+    unnamed: str = "", approvals: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """The prompt for a session that still knows its own work. `unnamed`: the words about calls that the prompt does not name."""
     lines = [_why(cause, evidence)]
@@ -34,6 +34,7 @@ def resumed(
     if settled:
         lines += ["", "What was not known of these calls of yours is settled:"]
         lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]
+    lines += _of_approvals(approvals)
     lines += ["", unnamed] if unnamed and len(cuts) <= CUT_SHOWN_MAX else []
     if wrap_up:
         return "\n".join([*lines, "", wrap_up])
@@ -61,15 +62,27 @@ def _why(cause: str, evidence: str) -> str:
             "You had finished, but it was not known whether a call of yours had happened. You go on now. Your files are as "
             "you left them; nothing you started runs any more."
         )
+    if cause == "person":
+        return (
+            "You had ended, and the run waited for a person. You go on now. Your files are as you left them; nothing you started "
+            "runs any more."
+        )
     if cause == "operator":
         return f"You go on now ({shorten(evidence, 300)}). Your files are as they were left; nothing you started runs any more."
     why = f" ({cause}{': ' + shorten(evidence, 300) if evidence else ''})" if cause else ""
     return f"You were interrupted{why} and go on now. Your files are as you left them; nothing you started runs any more."
 
 
+def _of_approvals(approvals: Sequence[str]) -> list[str]:
+    if not approvals:
+        return []
+    return ["", "What a person was asked for you:", *(f"- {each}" for each in approvals)]
+
+
 def fresh(
-    context: str, first_prompt: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = ""
-) -> str:
+    context: str, first_prompt: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = "",
+    approvals: Sequence[str] = (),
+) -> str:  # fmt: skip
     """The prompt for a session that knows nothing: another one did the work so far. `first_prompt`: the one given at the
     run's start."""
     lines = [
@@ -83,6 +96,7 @@ def fresh(
     if settled:
         lines += ["", "# Calls of which it was found out what became of them"]
         lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]
+    lines += _of_approvals(approvals)
     if first_prompt:
         lines += ["", "# What was asked for at the beginning", first_prompt]
     last = wrap_up or "Look at the files first; do not repeat what is done. Go on."

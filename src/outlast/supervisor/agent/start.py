@@ -16,6 +16,7 @@ from outlast.core.values import SessionMark
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent import prompts
 from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.approvals import CallApprovals
 from outlast.supervisor.agent.calls import background, interruptions, outward as calls_outward, subagents
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.record import SHIM
@@ -60,12 +61,14 @@ class AgentStart:
         holds: Holds,
         responses: Responses,
         client: ClientCopy,
+        approvals: CallApprovals,
         left: Sequence[Cut] = (),
     ) -> None:
         self._agent, self._run, self._known, self._outward = agent, agent.run, agent.known, outward
         self._session, self._observer, self._holds, self._responses = session, observer, holds, responses
-        self._client, self._left = client, tuple(left)
+        self._client, self._approvals, self._left = client, approvals, tuple(left)
         self._before = choice.last_ending(agent.run.journal)
+        self._aside = ""  # the call that its session has put aside: resumed without a prompt, it asks about that one again
         self.begins_anew = False  # whether it gets its first prompt again, as that was typed or piped
 
     def command(
@@ -130,7 +133,7 @@ class AgentStart:
             return None  # it was killed before its session came to be
         session.resume(mirror, known, path)
         if path is not None:
-            rebuilt = self._rebuild(mirror, path, known, cuts)
+            rebuilt = self._rebuild(mirror, path, known, cuts, ask)
             if rebuilt is None:  # the session never came to be, or nothing of it can be trusted
                 session.forget()
                 return None
@@ -140,10 +143,12 @@ class AgentStart:
         self._holds.read((known.agent, known.session), of_subagents)
         now = self._run.state.session  # what follows is the agent's own doing
         session.record(now if now is not None and now.session == known.session else known)
-        prompt = prompts.resumed(
-            self._run.contract, *self._before, [*cuts, *self._left], interruptions.settled(self._run),
-            self._agent.budget.wrap_up(), self._unnamed(ask),
-        )  # fmt: skip
+        prompt = ""
+        if not self._aside:
+            prompt = prompts.resumed(
+                self._run.contract, *self._before, [*cuts, *self._left], interruptions.settled(self._run),
+                self._agent.budget.wrap_up(), self._unnamed(ask), self._approvals.for_prompt(),
+            )  # fmt: skip
         if ask.interactive and (agent.release.caps.mends or not cuts) and not self._left:
             prompt = ""  # a person speaks first, and what was cut off is told by the transcript
         return agent.cli.launch(msgspec.structs.replace(ask, session=mirror.mark, prompt=prompt))
@@ -160,6 +165,7 @@ class AgentStart:
         path: Path,
         mark: SessionMark,
         cuts: list[Cut],
+        ask: Ask,
     ) -> tuple[list[Cut], set[str]] | None:
         """Make the transcript whole and true; return the calls that still have no result in it, and the effects that only a
         sub-agent heard of."""
@@ -171,7 +177,8 @@ class AgentStart:
         if not data:
             return None
         started, ended = _calls(self._known.transcript, data)
-        known = {each.id for each in cuts}
+        aside = reconcile.put_aside(self._run, self._known.transcript, data, ended)
+        known = {each.id for each in (*cuts, *aside)}
         before, alone = reconcile.apart(self._run, mark.session, started, ended | known, is_whole=not wrong)
         put, others = reconcile.unrecorded(
             self._responses,
@@ -183,6 +190,11 @@ class AgentStart:
             cuts = reconcile.with_words(interruptions.cuts(self._run, self._agent.settle_words), put)
         of_subagents = subagents.unheard(self._run.journal, self._lanes(path, started))
         lost = interruptions.missing(self._run, cuts, ended, of_subagents) + others
+        lost = [cut for cut in lost if cut.id not in {each.id for each in aside}]
+        if self._asks_again(ask, [*before, *lost]):
+            self._aside = "".join(each.id for each in aside)
+        else:
+            lost += aside
         self._count_surplus(mark, data)
         inside = [each for each in lost if not each.id.startswith(SHIM)]
         if self._known.release.caps.mends:
@@ -192,6 +204,12 @@ class AgentStart:
         if self._known.release.caps.mends:
             self._responses.end_now()  # what was cut off in it is told; the next response is another beat
         return lost, of_subagents
+
+    def _asks_again(self, ask: Ask, others: Sequence[Cut]) -> bool:
+        """Whether the session is resumed without a prompt, so that it asks about the call that it put aside: nothing else has to
+        be told, and the call meets our hook."""
+        has_news = others or self._left or interruptions.settled(self._run) or self._agent.budget.wrap_up()
+        return not (has_news or ask.interactive or self._known.cli.hooks_off(ask))
 
     def _lanes(self, path: Path, started: Mapping[str, ToolStart]) -> dict[str, str]:
         """Which sub-agent made which call, by the agent's transcripts; empty for the agent's own calls."""
@@ -222,7 +240,7 @@ class AgentStart:
             first_prompt = self._known.cli.read(ask.words).prompt or piped(self._agent.folder.parent)
             prompt = prompts.fresh(
                 self._run.context(), first_prompt, [*cuts, *self._left], interruptions.settled(self._run),
-                self._agent.budget.wrap_up(),
+                self._agent.budget.wrap_up(), self._approvals.for_prompt(),
             )  # fmt: skip
         self.begins_anew = not prompt
         self._holds.read(FRESH)  # it knows of nothing: what the run did outside is not done again unawares

@@ -188,12 +188,12 @@ class Attempt:
                     self._guard.refuse_failed(ended.death.exit_code)
                 raise self._stopped(ended)
             if self._agent is not None:
-                run.supervision.has_finished = not self.launch.interactive
+                run.supervision.has_finished = not (self.launch.interactive or self._agent.waits)
                 self._agent.finish()
             else:
                 scripts.finish({"exit_code": 0})
             if self._guard is not None:
-                run.supervision.has_finished = not self.launch.interactive
+                run.supervision.has_finished = not (self.launch.interactive or self._guard.waits)
                 self._guard.refuse_doubt()
         except AgentStopped as error:
             verdict.blame_setup(error, self.launch, run.state)

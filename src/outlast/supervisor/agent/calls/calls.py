@@ -217,7 +217,7 @@ class AgentCalls:
         intent = ev.EffectIntended(
             at=journal.now(), beat=beat.number, n=n, name=clip(record.name, 200), occurrence=0, key=key, own_key=True,
             args=journal.payload(msgspec.to_builtins(record)), policy="tell" if record.outward else "give_up",
-            uptime_s=journal.uptime_s(),
+            uptime_s=journal.uptime_s(), approved=record.approved,
         )  # fmt: skip
         if waits:
             self._deferred.add(call)

@@ -11,8 +11,10 @@ import msgspec
 
 from outlast.agents.events import ToolStart
 from outlast.agents.values import Answer
+from outlast.errors import WaitsForPerson
 from outlast.processes.roster import Roster
 from outlast.runs.engine.run import RunEngine
+from outlast.supervisor.agent.approvals import PASSES, CallApprovals, Ruling
 from outlast.supervisor.agent.calls.answers import CallAnswers
 from outlast.supervisor.agent.calls.calls import SIGNALLED, AgentCalls, NoRoom, Unrecorded
 from outlast.supervisor.agent.calls.identity import is_part
@@ -60,6 +62,7 @@ class OutwardPrograms:
         records: RecordsCalls,
         failures: NotesFailure,
         outward: OutwardCalls,
+        approvals: CallApprovals,
         timing: Timing,
         *,
         replays: bool = False,
@@ -68,6 +71,7 @@ class OutwardPrograms:
         self._roster = Roster(run.journal.store.local.roster(run.id))
         self._holds, self._outward, self._timing = holds, outward, timing
         self._calls, self._records, self._failures, self._replays = calls, records, failures, replays
+        self._approvals = approvals
         self._answers = CallAnswers(holds, calls)
         self._ended = threading.Condition(self._lock)  # a program has
         # Those that a shim runs now: whose each is, and its shim, as whoever is to hear how it ends.
@@ -93,8 +97,16 @@ class OutwardPrograms:
                 held = self._held(record, program)
                 if held is not None:
                     return Answer(False, self._hold(start, record, held, delivery)), held
-                record = self._outward.with_facts(record)
+                ruling = self._ruled(start, record)
+                if ruling.words:
+                    waiting = msgspec.structs.replace(record, waits=ruling.question)
+                    self._records.refuse(start, waiting, ruling.words)
+                    return Answer(False, ruling.words, aside=ruling.is_open), None
+                record = msgspec.structs.replace(self._outward.with_facts(record), approved=ruling.question)
             self._records.intend(start, record)
+        except WaitsForPerson as error:
+            self._failures.fail(error)
+            return Answer(False, f"outlast stops here, and this call was not made: {error}"), None
         except NoRoom as error:  # what stays in here need not be on record
             words = f"{UNRECORDED}{error}; {error.hint}" if record.outward else ""
             return Answer(not record.outward, words), None
@@ -105,6 +117,12 @@ class OutwardPrograms:
             if record.outward:
                 return Answer(False, f"{UNRECORDED}{error}"), None
         return Answer(), None
+
+    def _ruled(self, start: ToolStart, record: CallRecord) -> Ruling:
+        """What a person says of a call that must be approved. One that is on record as under way was judged before."""
+        if self._calls.is_under_way(start.id, record):
+            return PASSES
+        return self._approvals.judge(record)
 
     def _held(self, record: CallRecord, program: str) -> Held | None:
         """Why a call, or the `program` that a shim stands before, may not go. Requests that the agent has just made about

@@ -35,7 +35,8 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The arguments of an agent call's intent.
 
     `answered`: outlast refused it and gave the outcome of that effect. `held`: outlast held it because that effect is in
-    doubt. `asks`: it may repeat that effect; a person decides.
+    doubt. `asks`: it may repeat that effect; a person decides. `waits`: outlast did not let it through, because of that question
+    to a person. `approved`: it was let through with the approval that answers that question.
     """
 
     tool: str
@@ -46,6 +47,8 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     answered: str = ""
     held: str = ""
     asks: str = ""
+    waits: str = ""
+    approved: str = ""
     call: str = ""  # the agent's own id of the call, where the effect's key is another
     below: tuple[str, ...] = ()  # of what only a shim saw: the agent's calls that it may be part of
     steps: tuple[str, ...] = ()  # the steps of a script that it was made below

@@ -7,7 +7,8 @@ from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
-from outlast.agents.events import ToolStart
+from outlast.agents import Transcript
+from outlast.agents.events import ToolAside, ToolStart
 from outlast.agents.values import Cut
 from outlast.core import events as ev
 from outlast.runs.engine.run import RunEngine
@@ -80,6 +81,27 @@ def _recorded(run: RunEngine) -> set[str]:
     ]
     known = [(intent, call_record_of(run.journal, intent)) for intent in intents if intent.own_key]
     return {call.call or intent.key for intent, call in known if call is not None}
+
+
+def put_aside(run: RunEngine, transcript: Transcript, data: bytes, ended: Container[str]) -> list[Cut]:
+    """The call that the session put aside because it waits for a person, if nothing became of it since; at most one.
+
+    A call that was let through after that is no such call, whatever became of it.
+    """
+    lines = [line for line in data.splitlines() if b"defer" in line]
+    found = [each.id for line in lines for each in transcript.parse(line) if isinstance(each, ToolAside)]
+    if not found or found[-1] in ended:
+        return []
+    calls = [
+        call
+        for event in run.journal.events("effect_intended")
+        if isinstance(event, ev.EffectIntended) and event.own_key
+        if (call := call_record_of(run.journal, event)) is not None and (call.call or event.key) == found[-1]
+    ]
+    if not calls or not all(call.waits for call in calls):
+        return []
+    text = f"outlast: this call was not made: it waited for a person's approval ({calls[-1].waits})."
+    return [Cut(found[-1], calls[-1].tool, msgspec.Raw(msgspec.json.encode(calls[-1].input)), text)]
 
 
 def unrecorded(
