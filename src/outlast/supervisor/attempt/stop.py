@@ -4,7 +4,7 @@ import signal
 import time
 from typing import NoReturn, Protocol
 
-from outlast.errors import AgentStopped, SaveError, StoreGone, StoreUnreachable
+from outlast.errors import AgentStopped, SaveError, StoreGone, StoreUnreachable, WaitsForPerson
 from outlast.runs import files as run_files, inbox
 from outlast.runs.engine.steps import append
 from outlast.runs.inbox import WAITING
@@ -60,10 +60,15 @@ class Stopper:
 
     def end_with(self, error: BaseException) -> NoReturn:
         """Save, stop and reap, then raise the error that ends the attempt."""
-        self._person.say(f"{error}: saving and stopping")
+        self._announce(error)
         cause = error.cause if isinstance(error, AgentStopped) else type(error).__name__
         self.stop(f"{cause}: {error}")
         raise error
+
+    def _announce(self, error: BaseException) -> None:
+        """Say why everything is stopped now. A call that waits for a person has said so, and the ending says it again."""
+        if not isinstance(error, WaitsForPerson):
+            self._person.say(f"{error}: saving and stopping")
 
     def stop_left(self) -> None:
         """Stop the processes that the ended command left running."""
@@ -86,7 +91,7 @@ class Stopper:
             raise
         failure = self._server.failure
         if failure is not None:
-            self._person.say(f"{failure}: saving and stopping")
+            self._announce(failure)
             self._server.stopping()
             self._processes.stop(self._timing.stop_grace_s)
             self.let_calls_end()

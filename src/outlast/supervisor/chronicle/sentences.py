@@ -117,7 +117,7 @@ class Reader:
                 return f"beat {event.beat}  {words}" if words else ""
             case ev.StageSet() if event.stage:
                 return f"stage {event.stage}"
-            case ev.QuestionAsked():
+            case ev.QuestionAsked() if self._has_agent:  # a script's call says so itself
                 asks = "waits for approval" if event.kind == "approval" else "asks"
                 return f"{asks} ({event.id}): {short(mask(event.text)[0], TEXT_CHARS)}"
             case ev.EffectConfirmed() if not self._has_agent and (
