@@ -110,6 +110,8 @@ def plan(
             hint=f"`outlast resume {root.run}` lets the run go on, and ask again",
         )
     whole = inspect_questions.whole_text(store, root, question.id) or question.text
+    if not wanted:
+        _refuse_id(root, word, text)
     _check(root, question, word, text, whole)
     call = f" ({question.kind_of_call} {question.target})" if question.kind_of_call else ""
     all_of_it = inspect_questions.whole_call(store, root, question.id)
@@ -189,6 +191,16 @@ def _meant(root: Summary, word: Word, wanted: str) -> qs.Question:
             hint=f"say which: `outlast {word} {root.run} {'--id ' if word == 'answer' else ''}{fits[0].id}`",
         )
     return fits[0]
+
+
+def _refuse_id(root: Summary, word: Word, text: str) -> None:
+    """Refuse the id of a question where the answer stands: `outlast approve RUN a1` looks so, too."""
+    if word == "answer" and any(each.id == text for each in qs.open_among(root.state.questions)):
+        usage = f"outlast answer {root.run} --id {text}"
+        raise UsageError(
+            f"{text} is the id of a question, and there is no answer behind it",
+            hint=f"`{usage}` shows it; `{usage} {text}` answers with these very letters",
+        )
 
 
 def _check(root: Summary, question: qs.Question, word: Word, text: str, whole: str) -> None:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from outlast.core import events as ev, questions as qs
+from outlast.core import events as ev, questions as qs, statuses
 from outlast.core.secrets import mask, mask_json
 from outlast.core.state import RunState
 from outlast.core.values import NOTHING
@@ -30,8 +30,8 @@ class WaitsFor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def waits_for(state: RunState) -> tuple[WaitsFor, ...]:
-    """The open questions of a run, oldest first."""
-    if not state.questions:
+    """The open questions of a run, oldest first; none where it does not go on here."""
+    if not state.questions or state.status in statuses.CLOSED:
         return ()
     return tuple(
         WaitsFor(
