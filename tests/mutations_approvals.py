@@ -81,7 +81,9 @@ MUTANTS = (
         "operations/fork.py",
         "    ev.QuestionAsked, ev.QuestionAnswered,",
         "   ",
-        ("tests/operations/test_fork.py::test_a_fork_does_not_get_the_approval_that_its_source_has_not_used_yet",),
+        (
+            "tests/operations/test_fork.py::test_a_fork_does_not_get_the_approval_that_its_source_has_not_used_yet",
+        ),
     ),
     Mutant(
         "an approval of a call whose content nobody knows that covers any",

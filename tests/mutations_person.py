@@ -100,6 +100,13 @@ MUTANTS = (
         (f"{HOST}::test_a_long_question_is_shown_whole_and_the_hint_can_be_typed",),
     ),
     Mutant(
+        "an attempt that came to a question counts for nothing",
+        "core/state.py",
+        "        return msgspec.structs.replace(state.past, fruitless=0)\n",
+        "        return state.past\n",
+        ("tests/core/test_verdict.py::test_an_attempt_that_came_to_a_question_was_not_in_vain",),
+    ),
+    Mutant(
         "an agent approves its own call",
         "acts/approve.py",
         "    refuse_inside(store)\n",

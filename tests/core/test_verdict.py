@@ -151,6 +151,13 @@ def test_one_whose_attempts_reached_a_limit_unseen_is_not_woken() -> None:
     assert not judged(fruitless, limits=restarts.Limits())[0]
 
 
+def test_an_attempt_that_came_to_a_question_was_not_in_vain() -> None:
+    """Killed twice before it, and once after the answer: that is no row of three."""
+    state = after(*[ended("crash")] * 2, ended("person"), ended("crash"))
+    assert (state.past.fruitless, state.past.attempts) == (1, 3)
+    assert judged(state, limits=restarts.Limits())[0]
+
+
 def test_a_persons_word_ends_the_count_also_of_an_attempt_that_died_without_one() -> None:
     counted = after(*[ended("crash")] * 3)
     assert counted.past.fruitless == 3

@@ -125,6 +125,18 @@ def test_a_tool_of_a_server_waits_by_its_class_its_target_and_its_name(
         raise AttemptDies
 
 
+def test_a_person_reads_every_field_of_a_servers_call(tmp_path: Path) -> None:
+    """Not the one that says most of it of a shell's call: `path`."""
+    given = {"path": "a.txt", "content": "all of it " * 50, "branch": "main"}
+    told = json.loads(before("claude", "x")) | {"tool_name": "mcp__github__create_file", "tool_input": given}
+    with minded(tmp_path, approve=("mcp",)) as there:
+        words(there, json.dumps(told).encode())
+        [asked] = list(there.run.journal.events("question_asked"))
+        assert isinstance(asked, ev.QuestionAsked)
+        assert json.dumps(given, separators=(",", ":")) in asked.text
+        raise AttemptDies
+
+
 @pytest.mark.parametrize(
     ("approve", "waits"), [("POST *:9/*", True), ("*/comment", True), ("*/comments", False)]
 )

@@ -79,6 +79,10 @@ def test_recorded_without_a_start_it_goes_on_with_all_others(host: Host) -> None
     assert "lets it go on" in person(host, "approve", "t", "--no-start")
     assert host.status("t") == "interrupted"
     assert done(host) == []
+    for again in (refused(host, "approve", "t"), refused(host, "reject", "t", "a1")):
+        assert "a1 of run" in again
+        assert "is approved already by" in again
+        assert f"resume {host.summary('t').run}` lets it go on" in again
     assert host("resume", "--all").code == 0
     host.comes_to("t", "done")
     assert done(host) == ["deployed"]
@@ -195,12 +199,23 @@ def test_a_dry_run_shows_a_call_to_its_last_word(host: Host) -> None:
     assert "characters more are not shown" in person(host, "approve", "t", "--dry-run")
     person(host, "reject", "t")
     host.comes_to("t", "done")
-    assert starts(host, f"outlast effect deploy --approve -- sh -c ': {'x' * 9_000}; the end'", options=("--again",)) == 3
+    assert (
+        starts(
+            host, f"outlast effect deploy --approve -- sh -c ': {'x' * 9_000}; the end'", options=("--again",)
+        )
+        == 3
+    )
     assert "the end" in person(host, "approve", "t", "--dry-run")
 
 
 def test_a_long_question_is_shown_whole_and_the_hint_can_be_typed(host: Host) -> None:
-    assert starts(host, f"outlast ask 'which API {'or another ' * 40}at all?' --choice 'use v1' --choice v2 > ../done") == 3
+    assert (
+        starts(
+            host,
+            f"outlast ask 'which API {'or another ' * 40}at all?' --choice 'use v1' --choice v2 > ../done",
+        )
+        == 3
+    )
     said = refused(host, "answer", "t")
     assert "at all?" in said
     run = host.summary("t").run

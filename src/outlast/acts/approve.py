@@ -167,11 +167,7 @@ def _meant(root: Summary, word: Word, wanted: str) -> qs.Question:
             return found[0]
         known = next((each for each in state.questions if wanted in (each.id, each.effect)), None)
         if known is not None and not known.is_open:
-            by = f" by {known.by}" if known.by else ""
-            raise UsageError(
-                f"{known.id} of {called(root)} is {known.answer} already{by}: the first answer counts",
-                hint=f"see `outlast show {root.run}`",
-            )
+            raise _answered(root, known)
         if known is not None:
             right = inspect_questions.answer_command(root.run, known)
             raise UsageError(
@@ -184,6 +180,10 @@ def _meant(root: Summary, word: Word, wanted: str) -> qs.Question:
             or f"`outlast show {root.run}` lists what it waits for",
         )
     if not fits:
+        kind = "question" if word == "answer" else "approval"
+        before = [each for each in state.questions if not each.is_open and each.kind == kind]
+        if len(before) == 1:  # by a command that was killed before it said so, perhaps
+            raise _answered(root, before[0])
         raise UsageError(f"{called(root)} does not wait for {what}", hint=f"see `outlast show {root.run}`")
     if len(fits) > 1:
         raise UsageError(
@@ -191,6 +191,15 @@ def _meant(root: Summary, word: Word, wanted: str) -> qs.Question:
             hint=f"say which: `outlast {word} {root.run} {'--id ' if word == 'answer' else ''}{fits[0].id}`",
         )
     return fits[0]
+
+
+def _answered(root: Summary, question: qs.Question) -> UsageError:
+    by = f" by {question.by}" if question.by else ""
+    goes_on = root.state.supervised and root.state.status == "interrupted"
+    return UsageError(
+        f"{question.id} of {called(root)} is {question.answer} already{by}: the first answer counts",
+        hint=f"`outlast resume {root.run}` lets it go on" if goes_on else f"see `outlast show {root.run}`",
+    )
 
 
 def _refuse_id(root: Summary, word: Word, text: str) -> None:

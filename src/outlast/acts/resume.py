@@ -230,7 +230,9 @@ def _hindrances(store: Store, root: Summary) -> Iterator[str]:
     left = qs.waited_for(root.state.questions, root.state.waits)
     if late := [each for each in left if each.is_overdue(datetime.now(UTC))]:
         ids = ", ".join(each.id for each in late)
-        told = "its agent is told so" if root.state.session is not None else "it asks again when it comes there"
+        told = (
+            "its agent is told so" if root.state.session is not None else "it asks again when it comes there"
+        )
         yield f"Nobody answered {ids} in time: {told}."
     if left := tuple(each for each in left if each not in late):
         answers = " and ".join(f"`{answer_command(root.run, each)}`" for each in left)

@@ -467,12 +467,15 @@ def _course(
             assert_never(event)
 
 
-_NO_FAILURE: tuple[ev.Cause, ...] = ("host", "operator", "budget", "person")
+_NO_FAILURE: tuple[ev.Cause, ...] = ("host", "operator", "budget")
 
 
 def _past(state: RunState, event: ev.AttemptEnded) -> restarts.Past:
-    """A stop on request and a lost host do not count as failures. Pardoned attempts do not count at all."""
+    """A stop on request and a lost host do not count as failures. Pardoned attempts do not count at all. One that came to a
+    question got on: with the failures before it, a single kill after the answer would be the last."""
     attempt = state.attempt
+    if event.cause == "person":
+        return msgspec.structs.replace(state.past, fruitless=0)
     if event.wanted or event.cause in _NO_FAILURE or (attempt and attempt.pardoned):
         return state.past
     began = attempt.beats if attempt is not None else state.beats

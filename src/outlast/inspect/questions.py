@@ -11,7 +11,6 @@ from outlast.core.values import NOTHING
 from outlast.runs import reader
 from outlast.store.protocol import Store, Summary
 
-
 _ASIDE = ("description", "timeout")  # of a shell's command: words about it, and how long it may take
 
 
