@@ -159,6 +159,7 @@ def test_what_was_started_before_the_act_or_by_an_act_of_another_run_is_left_alo
         os.kill(pid, 0)
     finally:
         os.kill(pid, signal.SIGKILL)
+        gone([pid])
 
 
 def test_one_that_belongs_to_an_act_of_another_run_too_leaves_the_effect_in_doubt(
