@@ -233,6 +233,7 @@ def hiding(*words: str, **how: Any) -> Iterator[int]:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.hides
 def test_one_that_hides_its_environment_and_was_started_since_leaves_the_effect_in_doubt(
     start: Callable[..., outlast.Run],
 ) -> None:
@@ -272,6 +273,7 @@ def hidden_from(user: int, since_s: float) -> list[int]:
     return list(pids)
 
 
+@pytest.mark.hides
 def test_one_that_may_not_be_read_is_hidden_from_its_own_user() -> None:
     need_root()
     since_s = boottime_s() - 0.01
