@@ -1,6 +1,6 @@
 """Seeds, samples, and homes of the tests' own.
 
-Fixtures that every test may ask for: seed, rng, whole, sweep, state, as_nobody, real_disk.
+Fixtures that every test may ask for: seed, rng, whole, sweep, state, as_nobody, real_disk, postgres_server, postgres_url.
 """
 
 import gc
@@ -244,3 +244,23 @@ def as_nobody() -> Iterator[Nobody]:
         yield nobody
     finally:
         shutil.rmtree(base)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[object]:
+    """A PostgreSQL of this worker's own. A visible skip where there can be none."""
+    from tests.support import postgres
+
+    with postgres.server() as made:
+        yield made
+
+
+@pytest.fixture
+def postgres_url(postgres_server: object) -> Iterator[str]:
+    """The URL of a new, empty store."""
+    from tests.support.postgres import PostgresServer
+
+    assert isinstance(postgres_server, PostgresServer)
+    name = postgres_server.store()
+    yield postgres_server.url(name)
+    postgres_server.drop(name)
