@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast import faults
 from outlast.errors import EffectInDoubt
 from tests.cli.command_line import Cli, LiveAgent
 from tests.cli.result_world import ResultWorld
@@ -122,6 +123,18 @@ def test_killed_at_any_crash_point_it_can_be_typed_again(
         assert traces(mine.cli, run) == [], nth
         sweep.met(died)
     assert sweep.total > 4
+
+
+@pytest.mark.parametrize("point", [name for name in faults.POINTS if name.startswith("rm.")])
+def test_every_named_point_is_met_and_survived(point: str, world: ResultWorld) -> None:
+    other = begin(world.cli, "other")
+    run, before = begin(world.cli), world.all_state()
+    assert world.cli.killed_at_point(point, "rm", run, "--yes")
+    assert world.cli.ok("show", run)
+    world.cli.ok("rm", run, "--yes")
+    assert traces(world.cli, run) == []
+    assert world.all_state() == before
+    world.cli.ok("restore", f"{other}@1")
 
 
 def test_the_saves_that_a_fork_needs_stay(world: ResultWorld) -> None:
