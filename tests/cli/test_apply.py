@@ -293,6 +293,18 @@ def test_killed_between_files_head_and_index_nothing_stays_half_way(point: str, 
     assert world.git("status", "--porcelain", "-uall").splitlines() == [" D b", " M below/c", "?? new/file"]
 
 
+def test_a_file_changed_since_a_cut_off_apply_that_it_touches_is_in_the_save_that_it_names(
+    world: ResultWorld,
+) -> None:
+    work(world)
+    world.finish()
+    assert world.cli.killed_at_point("apply.index", "apply", TASK)
+    world.write(world.cli.folder, "below/c", "mine, since then\n")
+    done = world.cli.ok("apply", TASK, "--json").json
+    world.cli.ok("restore", done["cut_off"], "--force")
+    assert (world.cli.folder / "below/c").read_text() == "mine, since then\n"
+
+
 def test_a_file_changed_since_a_cut_off_apply_that_it_does_not_touch_stays(world: ResultWorld) -> None:
     work(world)
     world.finish()

@@ -186,6 +186,28 @@ def test_every_named_point_is_met_and_survived(point: str, back: bool, cli: Cli)
     assert world.all_state() == before
 
 
+def test_a_dry_run_leaves_the_note_of_a_cut_off_undo(cli: Cli) -> None:
+    build(cli)
+    assert cli.killed_at_point("undo.noted", "undo")
+    (note,) = cli.root.glob("workspaces/*/undone")
+    before = note.read_bytes()
+    assert "cut off before it began" in cli("undo", "--undo", "--dry-run").err
+    assert note.read_bytes() == before
+
+
+def test_a_commit_since_a_cut_off_undo_is_not_moved_aside_without_force(cli: Cli) -> None:
+    world = build(cli)
+    assert cli.killed_at_point("undo.noted", "undo")
+    world.commit("mine, after the kill")
+    before = world.all_state()
+    answer = cli("undo")
+    assert (answer.code, "has moved on" in answer.err, "--force" in answer.err) == (3, True, True), answer
+    assert world.all_state() == before
+    cli.ok("undo", "--force")
+    cli.ok("undo", "--undo")
+    assert world.all_state() == before
+
+
 def test_while_a_run_lives_in_the_folder_nothing_is_undone(cli: Cli, agent: LiveAgent) -> None:
     with outlast.run("other", workspace=cli.folder) as run:
         run.plan(["one"])
