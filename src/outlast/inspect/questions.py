@@ -11,7 +11,6 @@ from outlast.core.values import NOTHING
 from outlast.runs import reader
 from outlast.store.protocol import Store, Summary
 
-
 _ASIDE = ("description", "timeout")  # of a shell's command: words about it, and how long it may take
 
 
@@ -61,6 +60,7 @@ def whole_call(store: Store, summary: Summary, question: str) -> str:
     event = _asked(store, summary, question)
     if event is None or event.subject == NOTHING:
         return ""
+    said: object
     match reader.value_of(store, event.subject):
         case {"tool": str(), "input": given, **rest}:  # of an agent
             is_whole = _says_all(event.text, given)

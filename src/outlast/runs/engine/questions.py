@@ -196,7 +196,7 @@ def check_question(text: Any, choices: Any) -> tuple[str, ...]:
         )
     found = tuple(choices)
     if isinstance(choices, str) or not all(
-        isinstance(each, str) and 0 < len(each.strip()) and len(each) <= CHOICE_CHARS_MAX and each.isprintable()
+        isinstance(each, str) and len(each.strip()) > 0 and len(each) <= CHOICE_CHARS_MAX and each.isprintable()
         for each in found
     ):
         raise UsageError(
