@@ -49,7 +49,7 @@ def call_of(under: Under, shape: str) -> Call:
 
 
 @dataclass
-class Night:
+class HostileNight:
     """A person and a hostile kernel around one agent."""
 
     under: Under
@@ -123,7 +123,7 @@ def test_killed_at_random_instants_it_is_made_once(under: Under, trial: int, rng
     under.world.model.script = Script(says)
     if rng.random() < 0.4:
         under.world.inside(lambda: under.world.witness.fault("late_reply", late_ms=1_500))
-    night = Night(under, rng)
+    night = HostileNight(under, rng)
     night.starts(*WAITS)
     assert any(not night.goes_on() for _ in range(ROUNDS_MAX)), night.story
     events = under.world.store.read(under.shown()["run"], after=0).events

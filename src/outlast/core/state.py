@@ -471,8 +471,7 @@ _NO_FAILURE: tuple[ev.Cause, ...] = ("host", "operator", "budget")
 
 
 def _past(state: RunState, event: ev.AttemptEnded) -> restarts.Past:
-    """A stop on request and a lost host do not count as failures. Pardoned attempts do not count at all. One that came to a
-    question got on: with the failures before it, a single kill after the answer would be the last."""
+    """A stop on request and a lost host do not count as failures, pardoned attempts not at all. One that asked a person got on."""
     attempt = state.attempt
     if event.cause == "person":
         return msgspec.structs.replace(state.past, fruitless=0)
