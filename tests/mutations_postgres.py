@@ -10,11 +10,23 @@ NOWHERE = "test_a_password_is_in_no_process_list_no_file_and_no_command_and_comm
 CREDENTIALS = "store/credentials.py"
 COPY, COPIES = "operations/transfer/store_copy.py", "tests/store/test_store_copy.py"
 STANDBY = "tests/store/test_postgres_standby.py"
+CUTS = "tests/store/test_postgres_cuts.py"
 COMMITS, LEASES, QUERIES, DATABASE = (
     f"store/postgres/{name}.py" for name in ("commits", "leases", "queries", "database")
 )
 
 MUTANTS = (
+    Mutant(
+        "postgres: a new connection that is lost on the way is a fault of ours",
+        DATABASE, "not self.reading and self._told(connection, schema.ORIGIN) != recorded",
+        "not self.reading and connection.execute(schema.ORIGIN).fetchone() != recorded",
+        (f"{CUTS}::test_an_open_that_is_cut_at_any_message_is_one_clear_error[lost]",),
+    ),
+    Mutant(
+        "postgres: an earlier try that made the run is taken for somebody else",
+        "store/postgres/store.py", "if found is not None and found[0] == opened.run and not was_first:", "if False:",
+        (f"{CUTS}::test_what_is_cut_at_any_message_is_done_once[unanswered-create]",),
+    ),
     Mutant(
         "postgres: an append that does not hold its lease's row",
         COMMITS, " FOR SHARE OF l\n", "\n",
@@ -124,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "postgres: a server of another timeline that is trusted",
-        "store/postgres/database.py", "        if found != recorded and not self.reading:\n", "        if False:\n",
+        "store/postgres/database.py", "        if not self.reading and self._told(connection, schema.ORIGIN) != recorded:\n", "        if False:\n",
         (f"{REFUSALS}::test_a_store_on_another_server_is_not_written_until_a_person_accepts",),
     ),
     Mutant(

@@ -42,13 +42,15 @@ class CrashWorld(StoreAndWitness):
 
     task = "1411"
 
-    def __init__(self, folder: Path, zygote: Zygote, *, store: Path | None = None) -> None:
+    def __init__(self, folder: Path, zygote: Zygote, *, store: Path | None = None, url: str = "") -> None:
+        """`url`: of a store in a database, which is made already."""
         self.folder = folder
         self.zygote = zygote
         self.work = folder / "work"
         self.work.mkdir(parents=True)
         (self.work / "notes.md").write_text("as it was")
         self.root = store or folder / "state"
+        self.url = url
 
     def start_witness(self, log: Path) -> Witness:
         """A new one lets some calls go wrong; one with a log goes on where that ends."""
@@ -72,7 +74,7 @@ class CrashWorld(StoreAndWitness):
         return self.folder / "notes"
 
     def spec(self, **more: Any) -> Spec:
-        places = {"store": self.root, "folder": self.work, "notes": self.notes_path}
+        places = {"store": self.url or self.root, "folder": self.work, "notes": self.notes_path}
         return Spec(**{name: str(path) for name, path in places.items()}, witness=self.witness.url, **more)
 
     def start(self, **more: Any) -> Child:

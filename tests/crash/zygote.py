@@ -7,6 +7,7 @@ Imported it is `Zygote`, the other end. Each child is a real process with its ow
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import select
 import signal
@@ -180,4 +181,6 @@ def _fork(line: bytes) -> int:
 
 
 if __name__ == "__main__":
+    with contextlib.suppress(ImportError):  # once, and not in every child
+        importlib.import_module("outlast.store.postgres.store")
     serve(sys.stdin.buffer.raw)  # type: ignore[attr-defined]

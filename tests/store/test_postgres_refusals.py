@@ -141,8 +141,10 @@ def test_each_role_may_do_what_it_is_for_and_no_more(
         with pytest.raises(StoreRefused, match="may not do this"):
             other.claim(run)
         other.close()
+    looker = open_store(guest)
     with pytest.raises(StoreRefused, match="may not do this"):
-        open_store(guest).inbox.put(run, by="guest", what="pause")
+        looker.inbox.put(run, by="guest", what="pause")
+    looker.close()
     with postgres_server.connect(name) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute("SET ROLE worker")
         connection.execute("UPDATE outlast.meta SET base = 0")

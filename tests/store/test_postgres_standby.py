@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from outlast.errors import OutlastError, StoreError, StoreRewound
@@ -76,11 +77,14 @@ def waiting(server: PostgresServer, database: str) -> list[int]:
 
 
 def cancel_the_wait(server: PostgresServer, database: str) -> None:
-    processes.wait_for(lambda: waiting(server, database), what="a commit that waits for the standby")
+    """What waits now is cancelled. It is asked again at once, by another process of the server, which waits too."""
+    pids = processes.wait_for(lambda: waiting(server, database), what="a commit that waits for the standby")
     with server.connect("postgres") as connection:
-        for pid in waiting(server, database):
+        for pid in pids:
             connection.execute("SELECT pg_cancel_backend(%s)", (pid,))
-    processes.wait_for(lambda: not waiting(server, database) or None, what="its wait to be cancelled")
+    processes.wait_for(
+        lambda: not set(pids) & set(waiting(server, database)), what="its wait to be cancelled"
+    )
 
 
 @pytest.mark.slow
@@ -195,8 +199,11 @@ def test_what_an_asynchronous_standby_had_not_got_stops_the_run_that_lost_it(
     store.append(batch(lease, run, 1, stage("shipped")))
 
     def has_it() -> bool:
-        with standby.connect(database) as connection:
-            found = connection.execute("SELECT max(seq) FROM outlast.events").fetchone()
+        try:
+            with standby.connect(database) as connection:
+                found = connection.execute("SELECT max(seq) FROM outlast.events").fetchone()
+        except psycopg.OperationalError:  # it has not even got the database yet
+            return False
         return found == (2,)
 
     processes.wait_for(has_it, what="the standby to have it")

@@ -1,5 +1,6 @@
 """`outlast store copy`: every run goes over as it is, and goes on in one of the two stores only."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -78,7 +79,9 @@ def test_a_store_goes_to_a_database_and_back_and_its_runs_go_on_with_their_files
     assert outlast(state, "show", "killed", "--json", cwd=folder, **last).json["status"] == "done"
     looked = outlast(state, "doctor", "--all", cwd=folder, **last)
     assert "the newest save of 2 runs was looked for" in looked.out, looked
-    assert [line for line in looked.out.splitlines() if not line.startswith(("ok", "note"))] == [], looked
+    bad = [line for line in looked.out.splitlines() if not line.startswith(("ok", "note"))]
+    # Where the tests lie in memory, it says that this is gone after a reboot.
+    assert [line for line in bad if not re.match(r"warn +(file system|free space):", line)] == [], looked
     assert outlast(state, "saves", "done", "--json", cwd=folder, **last).json == before["done"]
 
 

@@ -27,7 +27,7 @@ class CutProxy:
         self._server = server / NAME
         self._rng = rng
         self._late_s = late_s
-        self._armed = ""
+        self._armed, self._before = "", 0
         self._silent = threading.Event()
         self._deliver, self._delivered = threading.Event(), threading.Event()
         self._closing = threading.Event()
@@ -37,9 +37,15 @@ class CutProxy:
         self._listener.listen(64)
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def cut_next(self, way: str = "") -> None:
-        """Cut the connection that speaks next."""
+    def cut_next(self, way: str = "", *, after: int = 0) -> None:
+        """Cut the connection that speaks next, or `after` so many messages of all connections."""
+        self._before = after
         self._armed = way or self._rng.choice(WAYS)
+
+    def disarm(self) -> bool:
+        """Cut nothing any more. Whether something would have been."""
+        way, self._armed = self._armed, ""
+        return bool(way)
 
     def deliver(self) -> None:
         """Let the message that is held arrive, and wait until the server has answered it."""
@@ -77,8 +83,10 @@ class CutProxy:
             while data := client.recv(CHUNK):
                 if self._silent.is_set():
                     continue
-                way, self._armed = self._armed, ""
-                if way:
+                if self._armed and self._before:
+                    self._before -= 1
+                elif self._armed:
+                    way, self._armed = self._armed, ""
                     self.cuts.append(way)
                     self._cut(way, client, server, data)
                     return

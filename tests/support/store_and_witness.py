@@ -23,6 +23,7 @@ class StoreAndWitness:
 
     folder: Path
     root: Path  # of the store
+    url = ""  # of the store, where it is in a database
     task: str  # whose run is looked at where none is named
 
     @functools.cached_property
@@ -45,12 +46,12 @@ class StoreAndWitness:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Store]:
         """The store, opened by the test itself and closed again: its disk may be cut off, or its files damaged."""
-        with reading(self.root) as store:
+        with reading(self.url or self.root) as store:
             yield store
 
     def runs(self, task: str = "") -> list[Summary]:
         """Newest first; none while there is no store."""
-        if not self.root.exists():
+        if not self.url and not self.root.exists():
             return []
         with self.reading() as store:
             return store.list(RunFilter(task=task or self.task))

@@ -137,14 +137,7 @@ class Server:
         url = self.url
         schema.refuse_old_server(url, connection.info.server_version)
         limits = (f"{self.timing.busy_ms}ms", f"{self.timing.busy_ms}ms")
-        try:
-            found = connection.execute(_HELLO, limits).fetchone()
-        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-            raise schema.not_initialised(url) from None
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise address.not_permitted(url, error) from None
-        except psycopg.Error as error:
-            raise address.unreachable(url, error) from error
+        found = self._told(connection, _HELLO, limits)
         if found is None:
             raise schema.not_initialised(url)
         store, version, min_client, *origin, pid, recovering = found[:8]
@@ -163,13 +156,23 @@ class Server:
 
     def _check_origin(self, connection: Connection, recorded: tuple[Any, ...]) -> None:
         """Nothing is done on a server that may have lost what was acknowledged, until a person has looked."""
-        found = connection.execute(schema.ORIGIN).fetchone()
-        if found != recorded and not self.reading:
+        if not self.reading and self._told(connection, schema.ORIGIN) != recorded:
             raise StoreRewound(
                 f"the store {address.shown(self.url)} is on another server or timeline than before: after a failover or a"
                 " restored backup acknowledged events may be gone",
                 hint=f"look at what its runs did, then `outlast store accept {address.shown(self.url)}`",
             )
+
+    def _told(self, connection: Connection, query: Any, values: Any = ()) -> Any:
+        """The one row that a new connection answers. Raises StoreError, also where it is lost on the way."""
+        try:
+            return connection.execute(query, values).fetchone()
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            raise schema.not_initialised(self.url) from None
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise address.not_permitted(self.url, error) from None
+        except psycopg.Error as error:
+            raise address.unreachable(self.url, error) from error
 
     # -- statements ----------------------------------------------------------------------------------------------
 

@@ -132,10 +132,13 @@ class PostgresStore:
         def make(connection: Connection) -> str:
             nonlocal is_first
             was_first, is_first = is_first, False
+            # First the names: an earlier try may arrive between the two looks, and is then found by the second.
+            known = _known(connection, [opened, *(child for child, _ in children)])
             found = connection.execute(_FOUND, _lookup(opened)).fetchone()
             if found is not None and found[0] == opened.run and not was_first:
                 return opened.run  # an earlier try made it, and its answer was lost
-            _refuse_known(connection, [opened, *(child for child, _ in children)])
+            if known:
+                raise RunExists(f"run {known} is already in this store", hint=f"see `outlast show {known}`")
             if found is not None and found[0] != after:
                 return str(found[0])
             at = _insert_run(connection, opened, events, (found[1] if found else 0) + 1, 0)
@@ -368,11 +371,11 @@ def _place(opened: ev.RunOpened) -> tuple[str, int]:
     return (opened.parent.run, opened.parent.beat) if opened.parent else ("", 0)
 
 
-def _refuse_known(connection: Connection, journals: Sequence[ev.RunOpened]) -> None:
+def _known(connection: Connection, journals: Sequence[ev.RunOpened]) -> str:
+    """One of these runs that is in the store already, by name; else empty."""
     names = [opened.run for opened in journals]
     found = connection.execute("SELECT run FROM runs WHERE run = ANY(%s)", (names,)).fetchone()
-    if found is not None:
-        raise RunExists(f"run {found[0]} is already in this store", hint=f"see `outlast show {found[0]}`")
+    return "" if found is None else str(found[0])
 
 
 def _insert_run(
