@@ -51,26 +51,26 @@ def answer_command(run: str, question: qs.Question) -> str:
 
 def whole_text(store: Store, summary: Summary, question: str) -> str:
     """The text of a question as its run asked it, masked."""
-    event = _asked(store, summary, question)
+    event = _question_event(store, summary, question)
     return mask(event.text)[0] if event is not None else ""
 
 
 def whole_call(store: Store, summary: Summary, question: str) -> str:
     """All that a call would be given, masked, as JSON; empty where the question's text says all of it."""
-    event = _asked(store, summary, question)
+    event = _question_event(store, summary, question)
     if event is None or event.subject == NOTHING:
         return ""
-    said: object
+    content: object
     match reader.value_of(store, event.subject):
         case {"tool": str(), "input": given, **rest}:  # of an agent
             is_whole = _says_all(event.text, given)
-            said = {"input": given} | ({"cwd": rest["cwd"]} if rest.get("cwd") else {})
+            content = {"input": given} | ({"cwd": rest["cwd"]} if rest.get("cwd") else {})
         case given:
             is_whole = True
-            said = given
+            content = given
     if is_whole and not event.text.endswith("…"):
         return ""
-    return mask_json(msgspec.json.encode(said))[0].decode()
+    return mask_json(msgspec.json.encode(content))[0].decode()
 
 
 def _says_all(text: str, given: object) -> bool:
@@ -82,7 +82,7 @@ def _says_all(text: str, given: object) -> bool:
     return msgspec.json.encode(given).decode() in text or str(given) in text
 
 
-def _asked(store: Store, summary: Summary, question: str) -> ev.QuestionAsked | None:
+def _question_event(store: Store, summary: Summary, question: str) -> ev.QuestionAsked | None:
     after = 0
     while page := store.read(summary.run, after=after, tags=("question_asked",)).events:
         for item in page:
