@@ -455,6 +455,8 @@ def test_no_hook_runs_and_a_hook_that_judges_merges_is_left_to_git_commit(world:
         " M below/c",
         "?? new/file",
     ]
+    again = world.cli("apply", TASK)
+    assert (again.code, "waits" in again.complaint, "`git commit` makes it" in again.err) == (2, True, True)
     world.git("commit", "-q", "--no-edit")
     assert "commit-msg" in seen.read_text()
     assert (
