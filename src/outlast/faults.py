@@ -74,6 +74,7 @@ POINTS: dict[str, str] = {
     "apply.files": "the files of a result are in the folder, HEAD and index are as before",
     "apply.head": "HEAD names the result, the index is as before",
     "apply.index": "files, HEAD and index have the result, the note is still there",
+    "apply.ready": "a merge waits for `git commit`, the note is still there",
     "undo.noted": "a note says that an undo is under way, no file is changed",
     "undo.restored": "an undo, or its undo, has brought the files back, the note does not say so yet",
     "rm.before_ref": "a run is claimed that a person wants forgotten, a ref to saves of it is about to be deleted",

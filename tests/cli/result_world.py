@@ -3,6 +3,7 @@
 import hashlib
 import os
 import random
+import shutil
 import stat
 import subprocess
 from dataclasses import dataclass, field
@@ -15,7 +16,18 @@ from tests.support.environment import TIMEOUT_S
 from tests.support.vaults import vault_of
 
 TASK = "1411"
-_NAMES = ("a", "b", "c.txt", "d.txt", "below/e", "below/f.txt", "below/deep/g", "new", "below/new.txt")
+_NAMES = (
+    "a",
+    "b",
+    "c.txt",
+    "d.txt",
+    "below/e",
+    "below/f.txt",
+    "below/deep/g",
+    "below/deep",
+    "new",
+    "below/new.txt",
+)
 
 
 @dataclass
@@ -116,15 +128,20 @@ class ResultWorld:
 
 
 def random_change(world: ResultWorld, folder: Path, rng: random.Random) -> None:
-    """Change, add, delete, rename, link or chmod a file."""
+    """Change, add, delete, rename, link or chmod a file, or put a file, a folder and a link in each other's place."""
     name = rng.choice(_NAMES)
     place = folder / name
-    what = rng.randrange(7)
+    what = rng.randrange(8)
     if any((folder / each).is_file() or (folder / each).is_symlink() for each in _above(name)):
         return
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
     if place.is_symlink() or place.is_file():
         if what == 0:
             place.unlink()
+        elif what == 7:
+            place.unlink()
+            world.write(folder, f"{name}/inside", "in a folder\n")
         elif what == 1 and not place.is_symlink():
             place.chmod(0o755 if not place.stat().st_mode & 0o100 else 0o644)
         elif what == 2 and not (folder / f"{name}.moved").exists():

@@ -272,13 +272,22 @@ def test_every_named_point_is_met_and_survived(point: str, world: ResultWorld) -
     world.git("add", "mine")
     before = world.all_state()
     world.finish()
+    if point == "apply.ready":
+        judging = world.cli.folder / ".git/hooks/commit-msg"
+        judging.write_text("#!/bin/sh\nexit 0\n")
+        judging.chmod(0o755)
     assert world.cli.killed_at_point(point, "apply", TASK)
     if point in ("apply.saved", "apply.objects", "apply.noted"):
         assert world.all_state() == before
-    assert world.cli.ok("apply", TASK, "--json").json["how"] == "merge"
+    done = world.cli.ok("apply", TASK, "--json").json
+    assert done["how"] == ("merge-ready" if point == "apply.ready" else "merge")
+    if point == "apply.ready":
+        world.git("commit", "-q", "--no-edit")
+        assert len(world.git("log", "-1", "--format=%P").split()) == 2
     assert (world.cli.folder / "a").read_text() == LINES.replace("1\n", "one\n", 1).replace("8\n", "eight\n")
     status = world.git("status", "--porcelain", "-uall").splitlines()
-    assert sorted(status) == [" D b", " M below/c", "?? new/file", "A  mine"]
+    staged = [] if point == "apply.ready" else ["A  mine"]
+    assert sorted(status) == [" D b", " M below/c", "?? new/file", *staged]
 
 
 @pytest.mark.parametrize("point", ["apply.files", "apply.head", "apply.index"])
@@ -446,6 +455,8 @@ def test_no_hook_runs_and_a_hook_that_judges_merges_is_left_to_git_commit(world:
         " M below/c",
         "?? new/file",
     ]
+    again = world.cli("apply", TASK)
+    assert (again.code, "waits" in again.complaint, "`git commit` makes it" in again.err) == (2, True, True)
     world.git("commit", "-q", "--no-edit")
     assert "commit-msg" in seen.read_text()
     assert (

@@ -51,7 +51,8 @@ def run_here(saves: Saves) -> Summary:
     found = next(runs_in(saves.store, saves.folder, open_only=False), None)
     if found is None:
         raise UsageError(
-            f"no run has worked in {saves.folder}", hint="name a RUN; `outlast ls --all` lists them"
+            f"no run has worked in {saves.folder}",
+            hint="name a RUN (`outlast ls --all`); an apply goes back by the `outlast restore` that it printed (`outlast saves`)",
         )
     return found
 

@@ -78,7 +78,7 @@ def planned(room: Room, files: result_tree.RunFiles, whole: str, message: str) -
     a repository that is in the middle of something, or shares no commit with the run.
     """
     head = repo.head(room.place)
-    _refuse_under_way(room)
+    _refuse_under_way(room, files.head)
     _refuse_strangers(room, head, files)
     both = [_merged(room, head.oid, each) for each in dict.fromkeys((files.head, whole))]
     conflicts = tuple(dict.fromkeys(conflict for each in both for conflict in each.conflicts))
@@ -90,8 +90,14 @@ def planned(room: Room, files: result_tree.RunFiles, whole: str, message: str) -
     return _looked_at(room, plan)
 
 
-def _refuse_under_way(room: Room) -> None:
-    for name in repo.in_progress(room.place):
+def _refuse_under_way(room: Room, theirs: str) -> None:
+    found = repo.in_progress(room.place)
+    if theirs and found.get(b"MERGE_HEAD", b"").split() == [theirs.encode()]:
+        raise WorkspaceRefused(
+            f"the merge of this result waits in {room.place.folder} to be committed",
+            hint="`git commit` makes it; `git merge --abort` takes it back",
+        )
+    for name in found:
         word = _UNDER_WAY.get(name.split(b"/")[0])
         if word is not None:
             raise WorkspaceRefused(

@@ -111,6 +111,7 @@ def carry_out(
         faults.point("apply.index")
         if plan.how == "merge-ready":
             _leave_ready(place, plan, message)
+            faults.point("apply.ready")
         refs.syncfs(place.git_dir)
     forget(saver)
 
