@@ -26,6 +26,10 @@ SEED_MAX = 2**32 - 1
 EXAMPLES_SAMPLED = 30
 THINNED = {"cli", "crash", "dashboard", "runs", "shell", "supervisor", "web", "workspace"}
 CASES_SHARE, CASES_MAX = 3, 2
+ROTATED = {
+    "acts", "chaos", "cli", "dashboard", "docs", "mcp", "notifications", "runs", "shell", "store", "supervisor", "web",
+}  # fmt: skip
+TESTS_SHARE = 0.5
 UNHEARD = pytest.StashKey[list[int]]()
 
 # A failing example is also printed as a blob for @reproduce_failure. No deadline: machines that run tests
@@ -41,6 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="replay the random choices of an earlier run of the tests")
     parser.addoption(
         "--sample", action="store_true", help="of each exhaustive search do a part, chosen by the seed"
+    )
+    parser.addoption(
+        "--rotate",
+        action="store_true",
+        help="of each file's tests with files or servers do half, chosen by the seed",
     )
 
 
@@ -83,6 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     With `of="file"` they are the tests of the file that has the mark. Of a test without the mark that works on files
     in one of the folders of `THINNED`, a third of the cases is kept, and at most `CASES_MAX`."""
+    if config.option.rotate:
+        _rotate(config, items)
     if not config.option.sample:
         return
     groups: dict[tuple[str, float | None], list[str]] = {}
@@ -105,6 +116,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item.nodeid not in dropped]
 
 
+def _rotate(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --rotate, half of the tests of a file that work on files or with a server are kept: others with another seed."""
+    files: dict[Path, list[str]] = {}
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if item.path.relative_to(config.rootpath / "tests").parts[0] in ROTATED and (
+            "tmp_path" in fixtures or "postgres_server" in fixtures
+        ):
+            files.setdefault(item.path, []).append(item.nodeid.partition("[")[0])
+    dropped: set[str] = set()
+    for path, found in files.items():
+        names = sorted(set(found))
+        chosen = random.Random(f"{config.option.seed}:{path.name}").sample(
+            names, math.ceil(TESTS_SHARE * len(names))
+        )
+        dropped |= set(names) - set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid.partition("[")[0] in dropped])
+    items[:] = [item for item in items if item.nodeid.partition("[")[0] not in dropped]
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.option.seed}{'   a sample of each search' if config.option.sample else ''}"
 
@@ -114,6 +145,7 @@ def pytest_terminal_summary(
 ) -> None:
     if exitstatus == pytest.ExitCode.TESTS_FAILED:
         sample = " --sample" if config.option.sample else ""
+        sample += " --rotate" if config.option.rotate else ""
         terminalreporter.write_line(
             f"seed: {config.option.seed}   replay: add --seed {config.option.seed}{sample}"
         )

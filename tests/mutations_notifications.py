@@ -129,4 +129,13 @@ MUTANTS = (
         'as `ui --url`", _MAY,',
         (f"{SETTINGS}::test_the_file_of_a_repository_neither_names_nor_learns_where_notices_go",),
     ),
+    Mutant(
+        "all notices are taken at once",
+        "notifications/outbox.py",
+        "            if len(found) == TAKEN_MAX:\n",
+        "            if False:\n",
+        (
+            "tests/notifications/test_delivery.py::test_more_notices_than_a_process_may_have_files_open_all_arrive",
+        ),
+    ),
 )

@@ -18,7 +18,7 @@ COMMITS, LEASES, QUERIES, DATABASE = (
 MUTANTS = (
     Mutant(
         "postgres: a new connection that is lost on the way is a fault of ours",
-        DATABASE, "not self.reading and self._told(connection, schema.ORIGIN) != recorded",
+        DATABASE, "not self.reading and self._first_row(connection, schema.ORIGIN) != recorded",
         "not self.reading and connection.execute(schema.ORIGIN).fetchone() != recorded",
         (f"{CUTS}::test_an_open_that_is_cut_at_any_message_is_one_clear_error[lost]",),
     ),
@@ -136,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "postgres: a server of another timeline that is trusted",
-        "store/postgres/database.py", "        if not self.reading and self._told(connection, schema.ORIGIN) != recorded:\n", "        if False:\n",
+        "store/postgres/database.py", "        if not self.reading and self._first_row(connection, schema.ORIGIN) != recorded:\n", "        if False:\n",
         (f"{REFUSALS}::test_a_store_on_another_server_is_not_written_until_a_person_accepts",),
     ),
     Mutant(

@@ -5,6 +5,7 @@ from tests.mutations import Mutant
 APPLY = "tests/cli/test_apply.py"
 UNDO = "tests/cli/test_undo.py"
 RM = "tests/cli/test_rm.py"
+ODD = "tests/cli/test_apply_odd_files.py"
 IN_THE_WAY = f"{APPLY}::test_a_file_that_somebody_changed_here_is_named_and_nothing_is_changed"
 
 MUTANTS = (
@@ -60,7 +61,7 @@ MUTANTS = (
     Mutant(
         "typed again, it finds its own changes in the way",
         "workspace/result/merge.py",
-        "    return {path for path in paths if now.get(path) == wanted[path][1]}\n",
+        "    return same | (gone - to_do)\n",
         "    return set()\n",
         (f"{APPLY}::test_typed_again_it_changes_nothing",),
     ),
@@ -147,5 +148,47 @@ MUTANTS = (
         "    if store.holder_lives(run.run) or supervisor_of(store, run.run):\n",
         "    if False:\n",
         (f"{RM}::test_a_run_at_work_stays",),
+    ),
+    Mutant(
+        "a submodule becomes plain files",
+        "workspace/result/tree.py",
+        "    linked = _as_folders(submodules(room, files))\n",
+        "    linked = frozenset[bytes]()\n",
+        (f"{ODD}::test_a_submodule_stays_one[as it was]",),
+    ),
+    Mutant(
+        "what a sparse checkout leaves out is taken over into nothing",
+        "workspace/result/merge.py",
+        "    dirty |= dict.fromkeys(_outside_sparse(room, plan), SPARSE)\n",
+        "",
+        (f"{ODD}::test_what_a_sparse_checkout_here_leaves_out_comes_as_a_commit_or_not_at_all",),
+    ),
+    Mutant(
+        "a file that git is told not to look at is not looked at",
+        "workspace/result/merge.py",
+        "    _look_at_all(room, wanted, index)\n",
+        "",
+        (f"{ODD}::test_a_file_that_git_is_told_not_to_look_at_is_in_the_way_too[--skip-worktree]",),
+    ),
+    Mutant(
+        "what was deleted is seen through a link",
+        "workspace/result/merge.py",
+        "        if number < len(parts) and not stat.S_ISDIR(mode):\n",
+        "        if False:\n",
+        (f"{ODD}::test_a_folder_a_file_and_a_link_take_each_other_s_place[folder_and_link-False]",),
+    ),
+    Mutant(
+        "a run is forgotten that has the only copy of what an undo took away",
+        "acts/forget.py",
+        "    if undo.is_in_force(store.local, run):\n",
+        "    if False:\n",
+        (f"{RM}::test_what_an_undo_took_away_is_not_forgotten_with_the_run_unless_forced",),
+    ),
+    Mutant(
+        "an undo that goes on moves a branch over commits made meanwhile",
+        "operations/undo.py",
+        "    ours = now in (step.was, repo.Head(held.meta.head, held.meta.branch))\n",
+        "    ours = True\n",
+        (f"{UNDO}::test_a_commit_since_a_cut_off_undo_is_not_moved_aside_without_force",),
     ),
 )

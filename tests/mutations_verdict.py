@@ -108,8 +108,8 @@ MUTANTS = (
     Mutant(
         "a resume of a fork is not on record",
         "operations/requests.py",
-        "        elif journal.state.awaits_start or _counts(journal.state):\n",
-        "        elif _counts(journal.state):\n",
+        "        elif journal.state.awaits_start or asks_again or _counts(journal.state):\n",
+        "        elif asks_again or _counts(journal.state):\n",
         ("tests/cli/test_never_started.py::test_a_fork_that_was_asked_for_and_killed_before_its_attempt_is_woken",),
     ),
     # -- walls

@@ -63,6 +63,18 @@ class Cli(StoreAndWitness):
         assert answer.code in (0, -signal.SIGKILL), answer.err
         return answer.code == -signal.SIGKILL
 
+    def killed_at_point(self, point: str, *words: str | Path) -> bool:
+        """Run a command and kill it when it first meets a named crash point; False when it never did and ended well."""
+        assert point in faults.POINTS
+
+        def hook(name: str) -> None:
+            if name == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        answer = self.forked(*words, hook=hook)
+        assert answer.code in (0, -signal.SIGKILL), answer.err
+        return answer.code == -signal.SIGKILL
+
     def forked(self, *words: str | Path, hook: Callable[[str], None] | None = None) -> Answer:
         """Run a command in a fork of this process: as killable as any other, and started in no time."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

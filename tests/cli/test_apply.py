@@ -1,13 +1,12 @@
 """`outlast apply`: the result of a run comes into a repository as git would merge it, whole or not at all."""
 
-import os
 import random
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 
+from outlast import faults
 from tests.cli.command_line import Cli, LiveAgent
 from tests.cli.result_world import TASK, ResultWorld, random_change
 from tests.support.sweeps import Sweep
@@ -265,34 +264,55 @@ def _argv(*words: str) -> tuple[str, ...]:
     return (*ARGV, *words)
 
 
+@pytest.mark.parametrize("point", [name for name in faults.POINTS if name.startswith("apply.")])
+def test_every_named_point_is_met_and_survived(point: str, world: ResultWorld) -> None:
+    work(world)
+    move_on(world)
+    world.write(world.cli.folder, "mine", "staged\n")
+    world.git("add", "mine")
+    before = world.all_state()
+    world.finish()
+    assert world.cli.killed_at_point(point, "apply", TASK)
+    if point in ("apply.saved", "apply.objects", "apply.noted"):
+        assert world.all_state() == before
+    assert world.cli.ok("apply", TASK, "--json").json["how"] == "merge"
+    assert (world.cli.folder / "a").read_text() == LINES.replace("1\n", "one\n", 1).replace("8\n", "eight\n")
+    status = world.git("status", "--porcelain", "-uall").splitlines()
+    assert sorted(status) == [" D b", " M below/c", "?? new/file", "A  mine"]
+
+
 @pytest.mark.parametrize("point", ["apply.files", "apply.head", "apply.index"])
 def test_killed_between_files_head_and_index_nothing_stays_half_way(point: str, world: ResultWorld) -> None:
     work(world)
     move_on(world)
     world.finish()
-    assert _killed_at(world, point)
+    assert world.cli.killed_at_point(point, "apply", TASK)
     done = world.cli.ok("apply", TASK, "--json").json
     assert (done["taken_back"], done["how"]) == (True, "merge")
     assert world.git("log", "-1", "--format=%P").split()[0] == done["onto"]
     assert world.git("status", "--porcelain", "-uall").splitlines() == [" D b", " M below/c", "?? new/file"]
 
 
+def test_a_file_changed_since_a_cut_off_apply_that_it_touches_is_in_the_save_that_it_names(
+    world: ResultWorld,
+) -> None:
+    work(world)
+    world.finish()
+    assert world.cli.killed_at_point("apply.index", "apply", TASK)
+    world.write(world.cli.folder, "below/c", "mine, since then\n")
+    done = world.cli.ok("apply", TASK, "--json").json
+    world.cli.ok("restore", done["cut_off"], "--force")
+    assert (world.cli.folder / "below/c").read_text() == "mine, since then\n"
+
+
 def test_a_file_changed_since_a_cut_off_apply_that_it_does_not_touch_stays(world: ResultWorld) -> None:
     work(world)
     world.finish()
-    assert _killed_at(world, "apply.files")
+    assert world.cli.killed_at_point("apply.files", "apply", TASK)
     world.write(world.cli.folder, "other", "written meanwhile\n")
     world.cli.ok("apply", TASK)
     assert (world.cli.folder / "other").read_text() == "written meanwhile\n"
     assert world.files().keys() - world.files(world.tree).keys() == {"other"}
-
-
-def _killed_at(world: ResultWorld, point: str) -> bool:
-    def hook(name: str) -> None:
-        if name == point:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return world.cli.forked("apply", TASK, hook=hook).code == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("kind", ["changed", "staged", "untracked", "ignored", "folder in the way"])

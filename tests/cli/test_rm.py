@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast import faults
 from outlast.errors import EffectInDoubt
 from tests.cli.command_line import Cli, LiveAgent
 from tests.cli.result_world import ResultWorld
@@ -124,6 +125,18 @@ def test_killed_at_any_crash_point_it_can_be_typed_again(
     assert sweep.total > 4
 
 
+@pytest.mark.parametrize("point", [name for name in faults.POINTS if name.startswith("rm.")])
+def test_every_named_point_is_met_and_survived(point: str, world: ResultWorld) -> None:
+    other = begin(world.cli, "other")
+    run, before = begin(world.cli), world.all_state()
+    assert world.cli.killed_at_point(point, "rm", run, "--yes")
+    assert world.cli.ok("show", run)
+    world.cli.ok("rm", run, "--yes")
+    assert traces(world.cli, run) == []
+    assert world.all_state() == before
+    world.cli.ok("restore", f"{other}@1")
+
+
 def test_the_saves_that_a_fork_needs_stay(world: ResultWorld) -> None:
     cli = world.cli
     run = begin(cli, beats=3)
@@ -180,6 +193,34 @@ def test_work_in_its_worktree_that_nobody_committed_stays_unless_forced(world: R
     world.write(world.tree, "new", "newer\n")
     world.cli.ok("rm", again, "--yes", "--force")
     assert (world.tree / "new").read_text() == "newer\n"
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_what_an_undo_took_away_is_not_forgotten_with_the_run_unless_forced(
+    cut_off: bool, world: ResultWorld
+) -> None:
+    run = begin(world.cli)
+    world.write(world.cli.folder, "mine", "never committed\n")
+    if cut_off:
+        assert world.cli.killed_at_point("undo.restored", "undo", "--run")
+    else:
+        world.cli.ok("undo", "--run")
+    assert not (world.cli.folder / "mine").exists()
+    for words in (("--yes",), ("--dry-run",)):
+        answer = world.cli("rm", run, *words)
+        assert (answer.code, "--undo" in answer.err) == (2, True), answer
+    world.cli.ok("undo", "--undo")
+    assert (world.cli.folder / "mine").read_text() == "never committed\n"
+    world.cli.ok("undo", "--run")
+    world.cli.ok("rm", run, "--yes", "--force")
+
+
+def test_where_the_folder_is_gone_it_says_that_the_saves_are_alone(world: ResultWorld) -> None:
+    world.begin(b="b\n")
+    world.write(world.tree, "new", "new\n")
+    run = world.finish()
+    world.cli.ok("clean", "1411")
+    assert f"{world.tree} is gone" in world.cli.ok("rm", run, "--dry-run").err
 
 
 def test_a_part_of_a_run_goes_with_it_only(world: ResultWorld) -> None:

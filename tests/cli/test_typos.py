@@ -202,6 +202,31 @@ def test_after_two_dashes_nothing_is_an_option(capsys: pytest.CaptureFixture[str
     assert main.parser().parse_args(["show", "--", "--json"]).run == "--json"
 
 
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        ("answer 1411 --id q2 v2", {"run": "1411", "id": "q2", "text": "v2"}),
+        ("answer 1411 --no-start v2", {"run": "1411", "text": "v2"}),
+        ("answer --id q2 1411 v2", {"run": "1411", "id": "q2", "text": "v2"}),
+        ("answer 1411 --id q2 -- --v2", {"run": "1411", "id": "q2", "text": "--v2"}),
+        ("approve 1411 --dry-run a1", {"run": "1411", "id": "a1"}),
+        ("reject 1411 --why no a1", {"run": "1411", "id": "a1", "why": "no"}),
+        ("diff 1411 9c1e --whole 8b2f", None),
+        ("answer 1411 v2 --id q2 v3", None),
+        ("reject 1411 a1 --why not on a Friday", None),
+    ],
+)
+def test_what_may_be_left_out_may_stand_behind_the_options(
+    line: str, given: dict[str, str] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs and hints have it: `outlast answer 1411 --id q2 v2`."""
+    if given is None:
+        assert "error: unexpected argument" in str(_outcome(line.split(), capsys)), line
+    else:
+        found = vars(main.parser().parse_args(line.split()))
+        assert {name: found[name] for name in given} == given
+
+
 def test_every_word_of_another_program_leads_to_a_command_of_ours() -> None:
     commands = {name for group in layout.GROUPS.values() for name in group}
     of_service = {"install", "status", "remove"}

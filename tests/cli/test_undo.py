@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast import faults
 from tests.cli.command_line import Cli, LiveAgent
 from tests.cli.result_world import ResultWorld
 from tests.support.sweeps import Sweep
@@ -167,6 +168,44 @@ def test_killed_at_any_crash_point_the_same_command_ends_it(
         assert world.all_state() == before, nth
         sweep.met(died)
     assert sweep.total > 8
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("point", [name for name in faults.POINTS if name.startswith("undo.")])
+def test_every_named_point_is_met_and_survived(point: str, back: bool, cli: Cli) -> None:
+    world = build(cli)
+    before = world.all_state()
+    if back:
+        cli.ok("undo")
+    words = ("undo", "--undo") if back else ("undo",)
+    assert cli.killed_at_point(point, *words)
+    assert "this ends it" in cli.ok(*words).err
+    if not back:
+        assert text(world) == "turn 2, and not staged\n"
+        cli.ok("undo", "--undo")
+    assert world.all_state() == before
+
+
+def test_a_dry_run_leaves_the_note_of_a_cut_off_undo(cli: Cli) -> None:
+    build(cli)
+    assert cli.killed_at_point("undo.noted", "undo")
+    (note,) = cli.root.glob("workspaces/*/undone")
+    before = note.read_bytes()
+    assert "cut off before it began" in cli("undo", "--undo", "--dry-run").err
+    assert note.read_bytes() == before
+
+
+def test_a_commit_since_a_cut_off_undo_is_not_moved_aside_without_force(cli: Cli) -> None:
+    world = build(cli)
+    assert cli.killed_at_point("undo.noted", "undo")
+    world.commit("mine, after the kill")
+    before = world.all_state()
+    answer = cli("undo")
+    assert (answer.code, "has moved on" in answer.err, "--force" in answer.err) == (3, True, True), answer
+    assert world.all_state() == before
+    cli.ok("undo", "--force")
+    cli.ok("undo", "--undo")
+    assert world.all_state() == before
 
 
 def test_while_a_run_lives_in_the_folder_nothing_is_undone(cli: Cli, agent: LiveAgent) -> None:

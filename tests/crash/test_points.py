@@ -27,7 +27,7 @@ EFFECTS = """comment-1 receipt-1 ticket-3 mail-4 pay-5 order-5 book-5 label-5 up
 
 # These are met only in commands on a resting run, or with a workspace; tests/cli, test_saves and tests/workspace kill there.
 # A person is asked in test_person.py.
-_GROUPS = ("ask", "fork", "export", "import", "gc", "save", "restore", "consolidate")
+_GROUPS = ("ask", "fork", "export", "import", "gc", "save", "restore", "consolidate", "apply", "undo", "rm")
 ELSEWHERE = {name for name in faults.POINTS if name.split(".")[0] in _GROUPS}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -254,6 +255,40 @@ def test_without_urgent_everything_is_held(local: Local, server: ChannelServer, 
     outbox.add(local, notice("next"))
     deliver(local)
     assert len(server.came) == 2, "one held alone comes as itself"
+
+
+def test_more_notices_than_a_process_may_have_files_open_all_arrive(
+    local: Local, server: ChannelServer, state: Isolated
+) -> None:
+    own_settings(state, ntfy=f"{server.url}/t")
+    count = outbox.TAKEN_MAX + 20
+    for number in range(count):
+        outbox.add(local, notice(str(number)))
+    command = [sys.executable, "-P", "-m", "outlast.notifications.delivery", str(local.folder)]
+    process = subprocess.Popen(
+        command,
+        env=state.environ(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count)),
+    )
+    assert process.wait(60) == 0
+    assert sorted(decoded_task(came.headers["title"]) for came in server.came) == sorted(
+        map(str, range(count))
+    )
+    assert outbox.waiting(local) == 0
+
+
+def test_what_waits_keeps_nothing_else_from_being_taken(
+    local: Local, server: ChannelServer, state: Isolated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "TAKEN_MAX", 3)
+    own_settings(state, ntfy=f"{server.url}/t", quiet=hours(*QUIET), urgent=True)
+    for number in range(7):
+        outbox.add(local, notice(str(number), what="done", needs="nothing"))
+    for number in range(7, 14):
+        outbox.add(local, notice(str(number)))
+    Delivery(local)._send_all()
+    assert len(server.came) == 7
+    assert outbox.waiting(local) == 7
 
 
 def test_a_damaged_notice_harms_no_other(local: Local, server: ChannelServer, state: Isolated) -> None:

@@ -8,7 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
-from outlast.core import events as ev, state as st
+from outlast.core import events as ev, questions, state as st
 from outlast.core.values import Allowance, Usage
 from outlast.errors import OutlastError
 from outlast.inspect import ledger, ledger_sums
@@ -45,6 +45,21 @@ def written(rng: Random) -> Scribe:
             scribe.beat("it", tokens=rng.randint(0, 500))
         scribe.stop("signal", "SIGKILL")
     return scribe
+
+
+def test_a_fork_does_not_get_the_approval_that_its_source_has_not_used_yet(store: Store, rng: Random) -> None:
+    """It would pass a call once in each of them."""
+    scribe = Scribe(
+        rng, BEGIN, "1411", "/srv/app/.git", "fix it", AgentCli("claude", "claude", "opus", 1_000)
+    )
+    scribe.start()
+    scribe.say(ev.QuestionAsked(at=scribe.at, id="a1", kind="approval", text="git push", digest="d"))
+    scribe.say(ev.QuestionAnswered(at=scribe.at, id="a1", answer="approved", by="ada"))
+    scribe.beat("it", tokens=10)
+    (summary,) = store.list(RunFilter(run_prefix=store.create(*scribe.journal)))
+    assert questions.usable(summary.state.questions, "d") is not None
+    made = fork.make(store, fork.prepare(store, summary, at=1))
+    assert operations_requests.summary_of(store, made).state.questions == ()
 
 
 @pytest.mark.parametrize("nth", range(12))

@@ -159,6 +159,7 @@ def test_what_was_started_before_the_act_or_by_an_act_of_another_run_is_left_alo
         os.kill(pid, 0)
     finally:
         os.kill(pid, signal.SIGKILL)
+        gone([pid])
 
 
 def test_one_that_belongs_to_an_act_of_another_run_too_leaves_the_effect_in_doubt(
@@ -232,6 +233,7 @@ def hiding(*words: str, **how: Any) -> Iterator[int]:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.hides
 def test_one_that_hides_its_environment_and_was_started_since_leaves_the_effect_in_doubt(
     start: Callable[..., outlast.Run],
 ) -> None:
@@ -271,6 +273,7 @@ def hidden_from(user: int, since_s: float) -> list[int]:
     return list(pids)
 
 
+@pytest.mark.hides
 def test_one_that_may_not_be_read_is_hidden_from_its_own_user() -> None:
     need_root()
     since_s = boottime_s() - 0.01

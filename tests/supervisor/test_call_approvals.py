@@ -151,6 +151,8 @@ def test_a_call_that_waits_and_is_made_again_and_again_ends_the_attempt(tmp_path
             assert there.attempt.failure is None
             words(there, before("claude", POST, f"call_{number}"))
         assert isinstance(there.attempt.failure, WaitsForPerson)
+        fates = [type(event).__name__ for event in there.run.journal.events() if hasattr(event, "n")]
+        assert fates.count("EffectFailed") == len(there.intents()) == REPEATS_MAX + 1, "none was made"
         raise AttemptDies
 
 
@@ -214,7 +216,17 @@ def test_two_reports_of_one_approved_call_use_one_approval(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "other",
-    [POST_OTHERWISE, POST.replace("comment", "other"), f"{POST} && curl -d x http://127.0.0.1:9/more", PIPED],
+    [
+        POST_OTHERWISE,
+        POST.replace("comment", "other"),
+        f"{POST} && curl -d x http://127.0.0.1:9/more",
+        PIPED,
+        f"{POST} && {POST}",
+        f"for i in 1 2 3; do {POST}; done",
+        f"post() {{ {POST}; }}; post; post",
+        f"seq 3 | xargs -I{{}} {POST}",
+        f"sh -c 'while true; do {POST}; done'",
+    ],
 )
 def test_an_approval_covers_no_other_call(tmp_path: Path, other: str) -> None:
     with minded(tmp_path, approve=HTTP) as there:

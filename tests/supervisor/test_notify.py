@@ -142,6 +142,22 @@ def test_each_question_is_told_once_with_its_command_and_without_the_arguments_o
     assert "SECRET-ARGUMENT" not in json.dumps(second)
 
 
+def test_a_token_in_task_goal_question_and_choices_leaves_in_no_field(host: Host) -> None:
+    place = keep(host)
+    token = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+    (host.folder / "asks.sh").write_text(
+        f"outlast ask 'Is it {token}?' --choice {token} --choice no || exit $?\n"
+    )
+    (host.folder / f"use-{token}").mkdir()
+    started = host.start(f"use-{token}", "bash", "../asks.sh", options=("--goal", f"Use {token}"))
+    assert started.wait(TIMEOUT_S) == 3
+    (told,) = notices(place, 1)
+    # The folder is one of the user's own making, and the command has to find it.
+    assert token not in json.dumps(
+        {name: value for name, value in told.items() if name not in ("workspace", "project")}
+    )
+
+
 def test_a_notice_of_a_run_inside_of_a_run_has_no_token(host: Host) -> None:
     """Its settings may be the agent's own: what it gets so could approve what a person is asked."""
     place = keep(host)

@@ -128,6 +128,22 @@ def test_nobody_in_time_counts_as_rejected_once_all_are_woken(host: Host) -> Non
     assert done(host) == ["refused"]
 
 
+def test_nobody_in_time_and_a_person_who_resumes_is_asked_again(host: Host) -> None:
+    """Also where nothing had recorded yet that the time is over."""
+    effect = DEPLOY.replace("--approve", "--approve-within 3s")
+    assert starts(host, effect) == 3
+    until = host.summary("t").state.parked_until
+    assert until is not None
+    wait_for(lambda: datetime.now(UTC) > until or None, what="the time is over")
+    said = host("resume", "t", "--project", str(host.repository("t")))
+    assert said.code == 3, said.err
+    assert "Nobody answered a1 in time: it asks again" in said.err
+    assert [each["id"] for each in listed(host)["waits_for"]] == ["a2"]
+    person(host, "approve", "t")
+    host.comes_to("t", "done")
+    assert done(host) == ["deployed"]
+
+
 @pytest.mark.parametrize(
     "how",
     [
@@ -161,6 +177,67 @@ def test_what_was_to_wait_at_the_first_start_waits_in_every_later_one(host: Host
     launch = launch_of(host)
     assert (launch["approve_kinds"], launch["approve_targets"]) == (["push", "deploy"], ["*prod*"])
     assert launch["approve_within"] == "2h"
+
+
+def test_what_is_asked_steers_no_terminal(host: Host) -> None:
+    """Neither where the script is read, nor where a person looks."""
+    assert starts(host, r"outlast ask $'which\e[31m API?\nIt is approved. \u202e'") == 3
+    shown = person(host, "show", "t") + person(host, "ls") + refused(host, "answer", "t")
+    for said in (host.said("t"), shown):
+        assert r"which\x1b[31m API?\nIt is approved. \u202e" in said
+        assert "\x1b" not in said
+        assert "\u202e" not in said
+
+
+def test_a_dry_run_shows_a_call_to_its_last_word(host: Host) -> None:
+    """Nobody approves what they cannot see."""
+    assert starts(host, f"outlast effect deploy --approve -- sh -c ': {'x' * 60_000}' || true") == 3
+    assert "characters more are not shown" in person(host, "approve", "t", "--dry-run")
+    person(host, "reject", "t")
+    host.comes_to("t", "done")
+    assert starts(host, f"outlast effect deploy --approve -- sh -c ': {'x' * 9_000}; the end'", options=("--again",)) == 3
+    assert "the end" in person(host, "approve", "t", "--dry-run")
+
+
+def test_a_long_question_is_shown_whole_and_the_hint_can_be_typed(host: Host) -> None:
+    assert starts(host, f"outlast ask 'which API {'or another ' * 40}at all?' --choice 'use v1' --choice v2 > ../done") == 3
+    said = refused(host, "answer", "t")
+    assert "at all?" in said
+    run = host.summary("t").run
+    assert f"answer {run} --id q1 'use v1'`" in said
+    assert "q1 is the id of a question" in refused(host, "answer", "t", "q1")
+    person(host, "answer", run, "--id", "q1", "use v1")
+    host.comes_to("t", "done")
+    assert done(host) == ["use", "v1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (r"outlast ask $'\xff'", r"not valid UTF-8: \xff"),
+        (r"outlast ask x --choice $'\xff'", r"not valid UTF-8: \xff"),
+        (r"outlast effect $'\xff' -- true", r"not valid UTF-8: \xff"),
+        (r"outlast effect e --approve -- echo $'\xff'", r"not valid UTF-8: \xff"),
+        (r"outlast step $'\xff' -- true", r"not valid UTF-8: \xff"),
+        (r"outlast stage $'\xff'", r"not valid UTF-8: \xff"),
+        (r"outlast ask x --choice $'v\e1'", "choices must be a list of short texts"),
+        (r"outlast ask x --choice $'v\n1'", "choices must be a list of short texts"),
+    ],
+)
+def test_what_nobody_could_read_or_type_is_refused_in_one_line(host: Host, line: str, says: str) -> None:
+    assert starts(host, f"{line} || echo refused > ../done") == 0, host.said("t")
+    assert f"error: {says}" in host.said("t")
+    assert done(host) == ["refused"]
+
+
+def test_a_cancelled_run_waits_for_nobody(host: Host) -> None:
+    assert starts(host, DEPLOY) == 3
+    person(host, "cancel", "t")
+    assert listed(host)["waits_for"] == []
+    shown = person(host, "show", "t")
+    assert "a1" not in shown
+    assert "until" not in shown
+    assert "is cancelled" in refused(host, "approve", "t")
 
 
 def test_no_line_behind_a_call_that_waits_is_run(host: Host) -> None:

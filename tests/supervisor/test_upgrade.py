@@ -252,6 +252,7 @@ LATE = {
     "runs/engine/claim.py": "at the claim, which comes first",
     "runs/reader.py": "loaded by `_load_rest` when the command has been started",
     "store/__init__.py": "the store is open by then",
+    "store/credentials.py": "at the start of a command; later only for the address of a store that is open by then",
     "store/postgres/address.py": "its driver, when the store is opened, before the command is started",
     "store/postgres/place.py": "when the store is opened; `health` and `schema` are for commands of their own",
     "store/sqlite/place.py": "the store is open by then; `health` is for a command of its own",

@@ -1,6 +1,8 @@
 """A sweep that is sampled finds what a whole one finds: the first, the last, and how many there are."""
 
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -55,3 +57,21 @@ def test_a_search_that_never_ends_is_a_failure_and_so_is_a_trial_without_an_answ
         tried(Sweep(rng, whole=every), 10**9)
     with pytest.raises(AssertionError, match="without"):
         list(Sweep(rng, whole=every))
+
+
+def test_each_run_of_the_tests_does_half_of_a_file_and_every_test_is_in_some_run() -> None:
+    where = "tests/shell/test_loops.py"
+    tests = {seed: _names(where, f"--seed={seed}") for seed in range(1, 9)}
+    every = set().union(*tests.values())
+    assert every == _names(where) and len(every) >= 4
+    assert all(0 < len(names) <= (len(every) + 1) // 2 for names in tests.values())
+
+
+def _names(where: str, *seed: str) -> set[str]:
+    """Of the tests that pytest would do there: with a seed half of them."""
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *seed, *(["--rotate"] if seed else [])]
+        + [where],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return {line.partition("[")[0] for line in found.stdout.splitlines() if "::" in line}

@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlencode
@@ -86,6 +88,23 @@ def test_a_press_acts_and_the_second_one_does_not(page: LinkedPage) -> None:
     page.press(link, seen, finding="did_not")
     assert page.settled() == ["1.1 happened"]
     assert 'name="csrf"' not in page.served.ask(link).text
+
+
+def test_of_many_presses_at_once_one_counts(page: LinkedPage) -> None:
+    """The same link from several phones, and a second link about the same effect beside it."""
+    links = [page.link("settle", "1.1"), page.link("settle", "1.1")]
+    seen = [page.served.ask(link) for link in links]
+    start = threading.Barrier(8)
+
+    def press(number: int) -> int:
+        start.wait()
+        which, finding = number % 2, ("happened", "did_not")[number // 2 % 2]
+        return page.press(links[which], seen[which], finding=finding).status
+
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(press, range(8)))
+    assert set(statuses) <= {303, 409}, statuses
+    assert len(page.settled()) == 1
 
 
 def test_a_token_is_good_for_its_own_effect_alone(page: LinkedPage) -> None:

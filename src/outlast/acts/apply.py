@@ -13,6 +13,7 @@ from outlast.operations.saves.find import SHORT_CHARS, Saves
 from outlast.operations.saves.restore import refuse_held
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control.standing import supervisor_of
+from outlast.workspace.result.merge import SPARSE
 
 NAMED_MAX = 5
 
@@ -83,8 +84,14 @@ def refuse(done: Applied) -> None:
         files = count_of(len(done.in_the_way), "file")
         raise WorkspaceRefused(
             f"the result of run {done.run} would change {files} that you changed here: {names}; nothing was changed",
-            hint=f"commit them, or put them aside with `git stash --include-untracked`; then `outlast apply {done.run}`",
+            hint=_way_out(done),
         )
+
+
+def _way_out(done: Applied) -> str:
+    if any(each.why == SPARSE for each in done.in_the_way):
+        return f"let them in with `git sparse-checkout add`, or take it to a branch: `outlast apply {done.run} --branch NAME`"
+    return f"commit them, or put them aside with `git stash --include-untracked`; then `outlast apply {done.run}`"
 
 
 def _named(names: list[str]) -> str:
@@ -100,7 +107,8 @@ def sentences(done: Applied) -> Iterator[str]:
     count = count_of(len(done.files), "file")
     origin = f"run {done.run} of task {done.task}"
     if done.taken_back:
-        yield "An earlier try was cut off; what was here before it came back first."
+        left = f" What it had left is save {done.cut_off[:SHORT_CHARS]}." if done.cut_off else ""
+        yield f"An earlier try was cut off; what was here before it came back first.{left}"
     if done.conflicts:
         yield f"{count_of(len(done.conflicts), 'file')} of the result of {origin} {_is(done.conflicts)} in conflict with what is here."
     elif done.in_the_way:
@@ -144,3 +152,6 @@ def _beside(done: Applied) -> Iterator[str]:
         yield f"No save holds {count_of(len(done.left_out), 'file')} of the run: {_named([each.path for each in done.left_out])}."
     if done.submodules:
         yield f"Submodules name other commits: {_named(list(done.submodules))}; `git submodule update` brings their files."
+    if done.submodules_left:
+        stays = "what the run changed in them and did not commit stays with it"
+        yield f"Of submodules only commits come: {stays}: {_named(list(done.submodules_left))}."

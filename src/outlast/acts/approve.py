@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ from outlast.supervisor.launch import environment
 Word = Literal["approve", "reject", "answer"]
 _RECORDED: dict[Word, ev.Answer] = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 _TEXT_CHARS = 2_000
+CALL_CHARS_MAX = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +109,16 @@ def plan(
             f"{question.id} of {called(root)} was to be answered until {question.deadline:%Y-%m-%d %H:%M} UTC",
             hint=f"`outlast resume {root.run}` lets the run go on, and ask again",
         )
-    _check(root, question, word, text)
     whole = inspect_questions.whole_text(store, root, question.id) or question.text
+    if not wanted:
+        _refuse_id(root, word, text)
+    _check(root, question, word, text, whole)
     call = f" ({question.kind_of_call} {question.target})" if question.kind_of_call else ""
+    all_of_it = inspect_questions.whole_call(store, root, question.id)
     sentences = (
         *about_child(summary, root),
-        f"{question.id} of {called(root)}{call}: {short(whole, _TEXT_CHARS)}",
+        f"{question.id} of {called(root)}{call}: {whole}",
+        *((f"All that it is given: {_cut(all_of_it)}",) if all_of_it else ()),
         _consequence(word, text),
         _afterwards(store, root, status, question, starts=starts),
     )
@@ -187,7 +193,17 @@ def _meant(root: Summary, word: Word, wanted: str) -> qs.Question:
     return fits[0]
 
 
-def _check(root: Summary, question: qs.Question, word: Word, text: str) -> None:
+def _refuse_id(root: Summary, word: Word, text: str) -> None:
+    """Refuse the id of a question where the answer stands: `outlast approve RUN a1` looks so, too."""
+    if word == "answer" and any(each.id == text for each in qs.open_among(root.state.questions)):
+        usage = f"outlast answer {root.run} --id {text}"
+        raise UsageError(
+            f"{text} is the id of a question, and there is no answer behind it",
+            hint=f"`{usage}` shows it; `{usage} {text}` answers with these very letters",
+        )
+
+
+def _check(root: Summary, question: qs.Question, word: Word, text: str, whole: str) -> None:
     if len(text) > REPLY_CHARS_MAX:
         raise UsageError(
             f"an answer has at most {REPLY_CHARS_MAX:,} characters, got {len(text):,}",
@@ -196,15 +212,22 @@ def _check(root: Summary, question: qs.Question, word: Word, text: str) -> None:
     if word != "answer":
         return
     choices = ", ".join(question.choices)
-    usage = f"`outlast answer {root.run} --id {question.id} {question.choices[0] if question.choices else 'TEXT'}`"
+    example = shlex.quote(question.choices[0]) if question.choices else "TEXT"
+    usage = f"`outlast answer {root.run} --id {question.id} {example}`"
     if not text.strip():
         of = f"; one of {choices}" if choices else ""
-        raise UsageError(f"{question.id} asks: {question.text}{of}", hint=f"answer it: {usage}")
+        raise UsageError(f"{question.id} asks: {whole}{of}", hint=f"answer it: {usage}")
     if question.choices and text not in question.choices:
         raise UsageError(
             f"{text!r:.60} is none of its choices: {choices}",
             hint=did_you_mean(text, question.choices) or usage,
         )
+
+
+def _cut(text: str) -> str:
+    """A call as far as anybody reads it. What is left out is said: nobody should approve it unseen."""
+    left = len(text) - CALL_CHARS_MAX
+    return f"{text[:CALL_CHARS_MAX]}… ({left:,} characters more are not shown)" if left > 0 else text
 
 
 def _consequence(word: Word, text: str) -> str:

@@ -11,7 +11,7 @@ from outlast.core.statuses import CLOSED
 from outlast.core.text import count_of
 from outlast.errors import RunRefused, SaveError, UsageError
 from outlast.inspect import find
-from outlast.operations import forget, requests
+from outlast.operations import forget, requests, undo
 from outlast.operations.forget import RemovedRun
 from outlast.processes import reap
 from outlast.store.protocol import Store, Summary
@@ -52,7 +52,7 @@ class ForgetPlan:
 def plan(store: Store, run: Summary, *, force: bool = False) -> ForgetPlan:
     """Work out what goes with a run; nothing is written. Raises RunRefused, or UsageError for a part of another run.
 
-    `force` lets a run go whose effects are in doubt, or whose worktree has work that nobody committed.
+    `force` lets a run go whose effects are in doubt, whose worktree has work that nobody committed, or that was undone.
     """
     if run.root != run.run:
         raise UsageError(
@@ -79,6 +79,11 @@ def _refuse(store: Store, run: Summary, *, force: bool) -> None:
         raise RunRefused(
             f"{effects(len(doubts))} in doubt in {called(run)}, and nobody would know of {'it' if len(doubts) == 1 else 'them'} any more",
             hint=f"look outside and say what you found (`outlast effects {run.run}`); or let it go with --force",
+        )
+    if undo.is_in_force(store.local, run):
+        raise RunRefused(
+            f"what an undo took away in {run.state.workspace} is in the saves of {called(run)} alone, and they would go",
+            hint=f"bring it back: `outlast undo {run.run} --undo`; or let it go with --force",
         )
     if _has_unsaved_work(run):
         raise RunRefused(
@@ -108,6 +113,8 @@ def _sentences(store: Store, run: Summary, foreseen: RemovedRun) -> Iterator[str
         yield f"{count_of(foreseen.saves, 'save')} of its files {'goes' if foreseen.saves == 1 else 'go'} too: files that are in no commit and in no folder are lost."
     if foreseen.saves_left:
         yield f"{count_of(foreseen.saves_left, 'save')} {'stays' if foreseen.saves_left == 1 else 'stay'}, because a fork of it needs {'it' if foreseen.saves_left == 1 else 'them'}."
+    if foreseen.saves and foreseen.folder and not os.path.isdir(foreseen.folder):
+        yield f"{foreseen.folder} is gone: what the run had not committed there is in these saves alone."
     if foreseen.folder and os.path.isdir(foreseen.folder):
         yield f"The files in {foreseen.folder}, your repository and its branches stay as they are."
 

@@ -5,6 +5,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -226,7 +227,12 @@ def _leaving(store: Store, root: Summary, status: Status) -> Iterator[str]:
 
 
 def _hindrances(store: Store, root: Summary) -> Iterator[str]:
-    if left := qs.waited_for(root.state.questions, root.state.waits):
+    left = qs.waited_for(root.state.questions, root.state.waits)
+    if late := [each for each in left if each.is_overdue(datetime.now(UTC))]:
+        ids = ", ".join(each.id for each in late)
+        what_follows = "its agent is told so" if root.state.session is not None else "it asks again when it comes there"
+        yield f"Nobody answered {ids} in time: {what_follows}."
+    if left := tuple(each for each in left if each not in late):
         answers = " and ".join(f"`{answer_command(root.run, each)}`" for each in left)
         yield f"It waits for a person, and asks again when it comes there: {answers} is what it needs."
     doubts = find.doubts(store, root.state)

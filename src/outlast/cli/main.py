@@ -135,7 +135,7 @@ class Parser(argparse.ArgumentParser):
 
         A command with a `rest` takes everything after `--` unchanged: another command line. A command with a `spread`
         takes the words of that argument also after its options, which argparse does not. Elsewhere `--` only says that
-        no option follows.
+        no option follows. An argument that may be left out may stand behind the options, too (`answer RUN --id q1 v2`).
         """
         rest: list[str] | None = None
         args = self._after_separator(list(sys.argv[1:] if args is None else args))
@@ -152,11 +152,26 @@ class Parser(argparse.ArgumentParser):
         if (spread := self.get_default("spread")) and not any(word.startswith("-") for word in unknown):
             setattr(found, spread, [*getattr(found, spread), *unknown, *plain])
             unknown = plain = []
+        if not any(word.startswith("-") for word in unknown):
+            unknown, plain = self._filled(found, unknown, plain)
         if unknown:
             self._refuse_unknown(unknown, has_rest=rest is not None)
         if plain:
             self._refuse(f"unexpected argument: {' '.join(plain)}")
         return found, []
+
+    def _filled(
+        self, found: argparse.Namespace, words: list[str], plain: list[str]
+    ) -> tuple[list[str], list[str]]:
+        """Give words that argparse had no place for to the arguments that it took for left out. Returns those that are left."""
+        left = [*words, *plain]
+        for action in self._actions:
+            is_free = action.nargs == argparse.OPTIONAL and not action.option_strings
+            if left and is_free and getattr(found, action.dest) == action.default:
+                value = self._get_value(action, left.pop(0))
+                self._check_value(action, value)
+                setattr(found, action.dest, value)
+        return [], left
 
     def _after_separator(self, words: list[str]) -> list[str]:
         """Without a `--` before the name of a command below, where argparse takes it for the name."""

@@ -4,10 +4,14 @@ from datetime import datetime
 
 import msgspec
 
-from outlast.core import events as ev, questions as qs
-from outlast.core.secrets import mask
+from outlast.core import events as ev, questions as qs, statuses
+from outlast.core.secrets import mask, mask_json
 from outlast.core.state import RunState
+from outlast.core.values import NOTHING
+from outlast.runs import reader
 from outlast.store.protocol import Store, Summary
+
+_ASIDE = ("description", "timeout")  # of a shell's command: words about it, and how long it may take
 
 
 class WaitsFor(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +29,8 @@ class WaitsFor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def waits_for(state: RunState) -> tuple[WaitsFor, ...]:
-    """The open questions of a run, oldest first."""
-    if not state.questions:
+    """The open questions of a run, oldest first; none where it does not go on here."""
+    if not state.questions or state.status in statuses.CLOSED:
         return ()
     return tuple(
         WaitsFor(
@@ -47,10 +51,42 @@ def answer_command(run: str, question: qs.Question) -> str:
 
 def whole_text(store: Store, summary: Summary, question: str) -> str:
     """The text of a question as its run asked it, masked."""
+    event = _question_event(store, summary, question)
+    return mask(event.text)[0] if event is not None else ""
+
+
+def whole_call(store: Store, summary: Summary, question: str) -> str:
+    """All that a call would be given, masked, as JSON; empty where the question's text says all of it."""
+    event = _question_event(store, summary, question)
+    if event is None or event.subject == NOTHING:
+        return ""
+    content: object
+    match reader.value_of(store, event.subject):
+        case {"tool": str(), "input": given, **rest}:  # of an agent
+            is_whole = _says_all(event.text, given)
+            content = {"input": given} | ({"cwd": rest["cwd"]} if rest.get("cwd") else {})
+        case given:
+            is_whole = True
+            content = given
+    if is_whole and not event.text.endswith("…"):
+        return ""
+    return mask_json(msgspec.json.encode(content))[0].decode()
+
+
+def _says_all(text: str, given: object) -> bool:
+    """Whether the words of a call have everything that is in it, but for what it says about itself."""
+    if isinstance(given, dict):
+        return all(_says_all(text, each) for name, each in given.items() if name not in _ASIDE)
+    if isinstance(given, list):
+        return all(_says_all(text, each) for each in given)
+    return msgspec.json.encode(given).decode() in text or str(given) in text
+
+
+def _question_event(store: Store, summary: Summary, question: str) -> ev.QuestionAsked | None:
     after = 0
     while page := store.read(summary.run, after=after, tags=("question_asked",)).events:
         for item in page:
             if isinstance(item.event, ev.QuestionAsked) and item.event.id == question:
-                return mask(item.event.text)[0]
+                return item.event
         after = page[-1].seq
-    return ""
+    return None

@@ -92,13 +92,16 @@ class Delivery:
                     return  # others are sending it
 
     def _send_all(self) -> None:
+        for _ in range(1 + outbox.waiting(self._local) // outbox.TAKEN_MAX):
+            self._send_some()
+
+    def _send_some(self) -> None:
         chosen = own_settings()
         channels = selection.of(chosen)
         hours, passes = quiet_hours.read(chosen["notify_quiet"]), chosen["notify_urgent"]
         page = page_address.reachable(self._local, chosen["ui_url"])
-        with outbox.taken(self._local) as found:
+        with outbox.taken(self._local, lambda each: self._holds(each, hours, urgent_passes=passes)) as free:
             now = datetime.now(UTC)
-            free = [each for each in found if not self._holds(each, hours, urgent_passes=passes)]
             late = [each for each in free if each.held]
             if len(late) > 1 and not (hours is not None and hours.holds(_here())):
                 whole = message.summary(tuple(each.notice for each in late), page, now)

@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ from outlast.store import durable
 from outlast.store.local import Local
 
 TRIES_MAX = 3
+TAKEN_MAX = 200  # at once: each has a descriptor
 _BYTES_MAX = 1 << 20
 _SUFFIX = ".jsonl"
 
@@ -139,10 +140,18 @@ def waiting(local: Local) -> int:
 
 
 @contextlib.contextmanager
-def taken(local: Local) -> Iterator[list[Sending]]:
-    """The notices that nobody else is sending, oldest first. What cannot be read is put away."""
-    found = [each for path in _paths(local) if (each := _take(local, path)) is not None]
+def taken(local: Local, waits: Callable[[Sending], bool]) -> Iterator[list[Sending]]:
+    """The notices that nobody else is sending and that do not wait, oldest first, so many at most. What cannot be read is put away."""
+    found: list[Sending] = []
     try:
+        for path in _paths(local):
+            each = _take(local, path)
+            if each is not None:
+                found.append(each)
+                if waits(each):
+                    found.pop().leave()
+            if len(found) == TAKEN_MAX:
+                break
         yield sorted(found, key=lambda each: each.notice.at)
     finally:
         for each in found:

@@ -69,7 +69,7 @@ def _host(url: str) -> str:
         _ = parts.port  # raises if it is no number
     except ValueError:
         raise Unsent("its address is not a URL") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
         raise Unsent("its address is not an http or https URL")
     return parts.netloc.rpartition("@")[2]
 

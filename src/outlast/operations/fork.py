@@ -27,6 +27,7 @@ READ_EVENTS = 1_000  # at a time, of those that are only looked through
 _LEFT_OUT = (
     ev.RunOpened, ev.AttemptStarted, ev.AttemptEnded, ev.Requested, ev.Parked, ev.Woken, ev.Warned,
     ev.SpendReserved, ev.Finished, ev.SessionKnown,
+    ev.QuestionAsked, ev.QuestionAnswered,  # what a person allowed once, they allowed one run
 )  # fmt: skip
 
 _IN_BEAT = (

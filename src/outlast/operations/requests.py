@@ -70,15 +70,16 @@ def resume(
     # Claimed also when there is nothing to change, because claiming finds out whether the store was rewound.
     with claimed(store, summary.run) as journal:
         drain(journal)
+        asks_again = _asks_again(journal)
         status = find.status_if(store, journal.state, lives=False)
         allow(journal.state, status, "resume")
         raised = budget(journal.state) if budget is not None else None
-        changed = accept_rewind or statuses.after(status, "resume") != status
+        changed = accept_rewind or asks_again or statuses.after(status, "resume") != status
         if accept_rewind:
             take(journal, own_request(journal, "accept_rewind", by=by))
         if statuses.after(status, "resume") != status:
             take(journal, own_request(journal, "resume", by=by))
-        elif journal.state.awaits_start or _counts(journal.state):
+        elif journal.state.awaits_start or asks_again or _counts(journal.state):
             # An attempt that died is not buried: the next one asks what it left.
             _write(journal, inbox.requested(own_request(journal, "resume", by=by), journal))
         if raised is not None:
@@ -87,6 +88,16 @@ def resume(
             _write(journal, ev.Woken(at=journal.now(), by=by or settings.user_name()))
         status = find.status_if(store, journal.state, lives=False)
     return Outcome(run=summary.run, task=summary.task, before=before, status=status, changed=changed)
+
+
+def _asks_again(journal: Journal) -> bool:
+    """Whether a call that nobody answered in time may ask once more, now that a person is there. An agent is told instead that
+    nobody answered, and may ask by itself."""
+    if journal.state.session is not None:
+        return False
+    if late := questions.overdue(journal.state.questions, journal.now()):
+        _write(journal, *late)
+    return any(each.answer == "expired" for each in journal.state.questions)
 
 
 def _counts(state: st.RunState) -> bool:

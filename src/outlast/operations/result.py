@@ -41,7 +41,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
     `source` is the folder that the files came from, `save` the save that has them (null in a dry run that saved nothing). `onto`
     is the commit that was checked out here, `commit` the one that HEAD or the new branch names; `before` the save of what was
-    here. With `conflicts` or `in_the_way` nothing is done.
+    here. With `conflicts` or `in_the_way` nothing is done. `cut_off` is the save of what an earlier try, which was `taken_back`, had left.
+    In `submodules_left` the run has, or may have, changes that are in no commit of its own.
     """
 
     run: str
@@ -60,10 +61,12 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     in_the_way: tuple[Obstacle, ...] = ()
     here_already: tuple[str, ...] = ()
     submodules: tuple[str, ...] = ()
+    submodules_left: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     secrets: tuple[str, ...] = ()
     before: str | None = None
     taken_back: bool = False
+    cut_off: str | None = None
     patch: str | None = None
     dry_run: bool = False
 
@@ -81,6 +84,7 @@ class _Source(NamedTuple):
     save: str | None
     left_out: tuple[LeftOut, ...]
     secrets: tuple[str, ...]
+    is_live: bool
 
 
 def applied(saves: Saves, run: Summary, wish: Wish, *, dry_run: bool) -> tuple[Applied, bytes]:
@@ -101,13 +105,14 @@ def applied(saves: Saves, run: Summary, wish: Wish, *, dry_run: bool) -> tuple[A
             hint=f"see `outlast diff {run.run} --whole`; or take it to a branch: `outlast apply {run.run} --branch NAME`",
         )
     with take_over.turn(here) as turn_fd:
-        was_back = wish.mode == "merge" and _taken_back(saves, here, run, dry_run=dry_run)
+        cut_off = _taken_back(saves, here, run, dry_run=dry_run) if wish.mode == "merge" else None
         with _opened(saves, run, here, dry_run=dry_run) as (found, place):
             whole = result_tree.committed(place, found.files)
             done = Applied(
                 run=run.run, task=run.task, mode=wish.mode, how="nothing", folder=text(here.folder),
                 source=text(found.saver.folder), source_branch=found.files.branch, save=found.save,
-                left_out=found.left_out, secrets=found.secrets, dry_run=dry_run, taken_back=was_back,
+                left_out=found.left_out, secrets=found.secrets, dry_run=dry_run, taken_back=cut_off is not None,
+                cut_off=cut_off, submodules_left=_submodules_left(found, place),
             )  # fmt: skip
             if wish.mode == "merge":
                 return _merge(saves, here, place, found, whole, done, turn_fd), b""
@@ -120,11 +125,11 @@ def _is_in(run: Summary, folder: Path) -> bool:
     return bool(run.state.workspace) and os.path.realpath(run.state.workspace) == str(folder)
 
 
-def _taken_back(saves: Saves, here: Saver, run: Summary, *, dry_run: bool) -> bool:
-    """Bring back what was here before a take-over that was cut off; whether there was one."""
+def _taken_back(saves: Saves, here: Saver, run: Summary, *, dry_run: bool) -> str | None:
+    """Bring back what was here before a take-over that was cut off, if there was one; the save of what that had left."""
     note = take_over.under_way(here)
     if note is None:
-        return False
+        return None
     if note.run != run.run:
         raise WorkspaceRefused(
             f"taking over the result of run {note.run} was cut off in {here.folder}",
@@ -136,8 +141,7 @@ def _taken_back(saves: Saves, here: Saver, run: Summary, *, dry_run: bool) -> bo
             hint=f"`outlast apply {note.run}` ends it; before that, there is nothing to foresee",
         )
     reason = "before a cut-off apply is taken back"
-    take_over.take_back(here, note, purpose("pre-restore", saves.owner(here.folder), reason))
-    return True
+    return take_over.take_back(here, note, purpose("pre-restore", saves.owner(here.folder), reason))
 
 
 # -- where the result is -----------------------------------------------------------------------------------------------
@@ -157,7 +161,7 @@ def _opened(saves: Saves, run: Summary, here: Saver, *, dry_run: bool) -> Iterat
         )
     with room(here.repo(), there.object_folders) as place:
         if held is not None:
-            yield _of_save(run, saver, held), place
+            yield _of_save(run, saver, held, is_live=live), place
             return
         now = saver.peek()
         head = repo.head(there)
@@ -165,7 +169,7 @@ def _opened(saves: Saves, run: Summary, here: Saver, *, dry_run: bool) -> Iterat
         diff.pack_preview(saver, base, now, place.git_dir / "objects/pack")
         files = _files(run, now.tree, head.oid, head.branch, now.left_out, saver)
         secrets = tuple(sorted(map(text, now.secrets)))
-        yield _Source(saver, files, None, _without(now.left_out, secrets), secrets), place
+        yield _Source(saver, files, None, _without(now.left_out, secrets), secrets, live), place
 
 
 def _is_its_own(saves: Saves, run: Summary, saver: Saver) -> bool:
@@ -185,11 +189,11 @@ def _save(saves: Saves, run: Summary, saver: Saver, *, live: bool) -> workspace_
     return saves.newest(run).held
 
 
-def _of_save(run: Summary, saver: Saver, held: workspace_saves.SaveContents) -> _Source:
+def _of_save(run: Summary, saver: Saver, held: workspace_saves.SaveContents, *, is_live: bool) -> _Source:
     meta = held.meta
     files = _files(run, held.tree, meta.head, meta.branch, meta.left_out, saver)
     secrets = tuple(secret.path for secret in meta.secrets)
-    return _Source(saver, files, held.commit, _without(meta.left_out, secrets), secrets)
+    return _Source(saver, files, held.commit, _without(meta.left_out, secrets), secrets, is_live)
 
 
 def _without(left: tuple[LeftOut, ...], secrets: tuple[str, ...]) -> tuple[LeftOut, ...]:
@@ -211,6 +215,22 @@ def _skipped(saver: Saver) -> set[bytes]:
         return set()
     listed = command.names(command.run(["ls-files", "-t", "-z"], cwd=saver.folder))
     return {line[2:] for line in listed if line.startswith(b"S ")}
+
+
+def _submodules_left(found: _Source, room: Room) -> tuple[str, ...]:
+    """Submodules in which the run has changes that it did not commit here. Where its folder is not at hand: may have."""
+    known = result_tree.submodules(room, found.files)
+    if known and found.is_live:
+        words = [
+            "status",
+            "--porcelain",
+            "-z",
+            "--no-renames",
+            "--ignore-submodules=none",
+            "--untracked-files=no",
+        ]
+        known &= {line[3:] for line in command.names(command.run(words, cwd=found.saver.folder))}
+    return tuple(map(text, sorted(known)))
 
 
 # -- merge, branch, patch ----------------------------------------------------------------------------------------------
@@ -254,8 +274,10 @@ def _give_up(saves: Saves, here: Saver, error: SaveFailed) -> None:
 
 
 def _branch(here: Saver, place: Room, wish: Wish, whole: str, done: Applied) -> Applied:
-    words = ("check-ref-format", "--branch", wish.branch)
-    if wish.branch.startswith("-") or not place.git(*words, ok=(0, 1, 128)).strip():
+    words = ("check-ref-format", "--branch", wish.branch)  # of `@{-1}` it says the branch that is meant
+    if wish.branch.startswith("-") or place.git(*words, ok=(0, 1, 128)).rstrip(b"\n") != os.fsencode(
+        wish.branch
+    ):
         raise UsageError(f"{wish.branch!r:.80} is not a name for a branch", hint="like --branch fix-1411")
     done = msgspec.structs.replace(done, how="branch", commit=whole, branch=wish.branch)
     if done.dry_run:

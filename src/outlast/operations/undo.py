@@ -3,6 +3,7 @@
 A note lists what was undone. It is written before the first file is touched: killed, the same command ends what was begun."""
 
 import contextlib
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ from outlast.operations.saves import restore as saves_restore
 from outlast.operations.saves.find import HAND, Found, Saves
 from outlast.operations.saves.restore import Restored
 from outlast.store import durable
+from outlast.store.local import Local
 from outlast.store.protocol import Summary
 from outlast.workspace import repo, saves as workspace_saves
 from outlast.workspace.capture.saver import Saver
@@ -28,8 +30,8 @@ What = Literal["turn", "run"]
 class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     """One undo: of which run, to which save and beat, and the save of what it took away.
 
-    `after` is the newest save from before it of the run `saved_as`; `head` is HEAD as the undo left it; `seq` the run's last
-    event then.
+    `after` is the newest save from before it of the run `saved_as`; `was` is HEAD before it, `head` as the undo left it; `seq` the
+    run's last event then.
     """
 
     run: str
@@ -41,6 +43,7 @@ class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     saved_as: str
     after: str = ""
     before: str = ""
+    was: repo.Head | None = None
     head: repo.Head = repo.Head()
     secrets: bool = False
 
@@ -77,7 +80,7 @@ def undo(saves: Saves, run: Summary, what: What, *, force: bool, dry_run: bool) 
     and `force` is not given.
     """
     saver = _at_rest(saves, run)
-    steps = _current(_noted(saver), run)
+    steps = _current(_noted(saver.private), run)
     last = steps[-1] if steps else None
     if last is not None and last.state == "bringing back":
         raise RunRefused(
@@ -85,7 +88,7 @@ def undo(saves: Saves, run: Summary, what: What, *, force: bool, dry_run: bool) 
             hint=f"`outlast undo {run.run} --undo` ends it",
         )
     if last is not None and last.state == "undoing" and not dry_run:
-        return _finish(saves, run, saver, steps)
+        return _finish(saves, run, saver, steps, force=force)
     target = _before_turn(saves, run, last) if what == "turn" else _before_run(saves, run)
     options = Options(force=force, dry_run=True)
     foreseen = _restored(saves, target.found, options, f"outlast undo {run.run}")
@@ -95,7 +98,7 @@ def undo(saves: Saves, run: Summary, what: What, *, force: bool, dry_run: bool) 
     saved_as = owner.run if owner is not None else HAND
     step = UndoStep(
         run=run.run, what=what, seq=run.state.seq, beat=target.beat, to=target.found.held.commit, state="undoing",
-        saved_as=saved_as, after=_newest(saver, saved_as),
+        saved_as=saved_as, after=_newest(saver, saved_as), was=repo.head(saver.repo()),
     )  # fmt: skip
     _note(saver, [*steps, step])
     faults.point("undo.noted")
@@ -105,7 +108,7 @@ def undo(saves: Saves, run: Summary, what: What, *, force: bool, dry_run: bool) 
 def bring_back(saves: Saves, run: Summary, *, force: bool, dry_run: bool) -> Undone:
     """Take back the last undo in the folder of a run: files, HEAD, index and permissions are as they were before it."""
     saver = _at_rest(saves, run)
-    steps = _current(_noted(saver), run)
+    steps = _current(_noted(saver.private), run)
     if not steps:
         raise UsageError(
             f"nothing of run {run.run} is undone in {saver.folder}, or the run has gone on since",
@@ -114,7 +117,8 @@ def bring_back(saves: Saves, run: Summary, *, force: bool, dry_run: bool) -> Und
     last = steps[-1]
     before = last.before or _anchor(saver, last)
     if not before:  # it was cut off before it saved anything, so nothing was touched
-        _note(saver, steps[:-1])
+        if not dry_run:
+            _note(saver, steps[:-1])
         raise UsageError(f"nothing is undone in {saver.folder}: the undo was cut off before it began")
     now = repo.head(saver.repo())
     forced = force or last.state != "undone" or now == last.head
@@ -135,15 +139,26 @@ def bring_back(saves: Saves, run: Summary, *, force: bool, dry_run: bool) -> Und
     return msgspec.structs.replace(_outcome(run, "undo", None, done), goes_on=goes_on)
 
 
+def is_in_force(local: Local, run: Summary) -> bool:
+    """Whether an undo of a run was not taken back, or was cut off: then what it took away may be in saves of the run alone."""
+    folder = run.state.workspace
+    return bool(folder) and bool(_current(_noted(local.private_of(Path(folder))), run))
+
+
 def _at_rest(saves: Saves, run: Summary) -> Saver:
     saver = saves.saver_of(run)
     saves_restore.refuse_held(saves, saver)
     return saver
 
 
-def _finish(saves: Saves, run: Summary, saver: Saver, steps: list[UndoStep]) -> Undone:
-    """End an undo that was cut off; its own restore may have moved the branch already."""
-    return msgspec.structs.replace(_carry_out(saves, run, saver, steps, force=True), goes_on=True)
+def _finish(saves: Saves, run: Summary, saver: Saver, steps: list[UndoStep], *, force: bool) -> Undone:
+    """End an undo that was cut off. Its own restore may have moved the branch already; what somebody else moved needs `force`."""
+    step = steps[-1]
+    held = workspace_saves.read(saver.reader(), step.to, saver.repo().algo)
+    now = repo.head(saver.repo())
+    ours = now in (step.was, repo.Head(held.meta.head, held.meta.branch))
+    forced = force or ours or step.was is None
+    return msgspec.structs.replace(_carry_out(saves, run, saver, steps, force=forced), goes_on=True)
 
 
 def _carry_out(saves: Saves, run: Summary, saver: Saver, steps: list[UndoStep], *, force: bool) -> Undone:
@@ -235,9 +250,9 @@ def _anchor(saver: Saver, step: UndoStep) -> str:
 # -- the note ----------------------------------------------------------------------------------------------------------
 
 
-def _noted(saver: Saver) -> list[UndoStep]:
+def _noted(private: Path) -> list[UndoStep]:
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return decoders.decode((saver.private / _NOTE).read_bytes(), list[UndoStep])
+        return decoders.decode((private / _NOTE).read_bytes(), list[UndoStep])
     return []
 
 

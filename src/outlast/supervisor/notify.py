@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from outlast.core import questions as qs, state as st, verdict
+from outlast.core.secrets import mask
 from outlast.errors import OutlastError
 from outlast.inspect import find, show, standing
 from outlast.notifications import delivery, outbox
@@ -43,7 +44,7 @@ def of(what: str, why: str, state: st.RunState, store: Store) -> Notice:
     name, waits = _name(state, store), _waits(what, state)
     why = _asks(waits[0]) if waits else why
     return Notice(
-        what=what, why=clean(why, _WHY_CHARS_MAX), run=state.run, task=state.task, project=state.project,
+        what=what, why=clean(why, _WHY_CHARS_MAX), run=state.run, task=mask(state.task)[0], project=state.project,
         goal=clean(state.title, _GOAL_CHARS_MAX), status=state.status, cause=show.cause_of(state), standing=found.word,
         needs=found.need, beats=state.beats, workspace=state.workspace or None, last_save=state.last_save or None, at=at,
         line=_line(what, why, state), command=_command(what, state, store, name, at), acts=_acts(what, state, store),
@@ -64,7 +65,9 @@ def _command(what: str, state: st.RunState, store: Store, name: str, at: datetim
 
 
 def _name(state: st.RunState, store: Store) -> str:
-    """The shortest name that means this run alone, wherever it is typed."""
+    """The shortest name that means this run alone, wherever it is typed. A task with a secret in it is not named."""
+    if mask(state.task)[0] != state.task:
+        return state.run
     with contextlib.suppress(OutlastError):
         same = store.list(RunFilter(task=state.task, parent=""), limit=2)
         if len(same) == 1 and state.task.isascii() and state.task.replace("-", "").replace("_", "").isalnum():

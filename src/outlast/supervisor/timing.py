@@ -87,8 +87,7 @@ class Timing:
     streaming_s: float = 0.05  # after this long without output, the log has all the time
     partial_line_s: float = 2.0  # then the beginning of a line is shown: it is a question, or a progress bar
     status_line_s: float = 1.0  # eyes do not need it oftener
-    beat_lines_burst: int = 20  # lines at once on a terminal: a script with quick steps shows each
-    beat_line_s: float = 0.2  # then one each so long: more nobody reads
+    beat_line_s: float = 0.2  # between two lines on a terminal, after the first ones: more nobody reads
     apart_beat_line_s: float = 60.0  # between two lines where nobody watches a terminal: a log shall not fill
     chronicle_flush_s: float = 1.0  # for lines to be shown and written when an attempt or the run ends
     feed_look_s: float = 0.05  # between two looks at whether a slow reader of JSON lines takes more

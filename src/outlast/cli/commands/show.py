@@ -296,7 +296,7 @@ def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[st
         yield f"held     by pid {holder.pid} on {safe(holder.host)} since {clock(holder.since)}"
     if shown.cause != "done" and (cause := _cause(shown)):
         yield f"cause    {short(cause, 300)}"
-    if shown.parked_until is not None and stands.word != "waiting":
+    if shown.parked_until is not None and stands.word != "waiting" and shown.status not in CLOSED:
         yield f"parked   until {clock(shown.parked_until)}"
     if shown.fork is not None:
         yield f"fork     of {shown.fork.run} at beat {shown.fork.beat}"

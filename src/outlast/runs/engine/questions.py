@@ -20,7 +20,6 @@ from outlast.store.protocol import Request
 TEXT_CHARS_MAX = 4_000
 REPLY_CHARS_MAX = 4_000
 CHOICE_CHARS_MAX = 100
-CALL_CHARS_MAX = 2_000
 
 
 class AnswerArgs(msgspec.Struct, frozen=True):
@@ -48,7 +47,7 @@ def of_act(
 ) -> Inquiry:  # fmt: skip
     """The question about exactly this act: its key and the digest of its `arguments` bind the answer to it."""
     bound = digest(msgspec.json.encode((name, key, arguments)))
-    text = mask(shorten(_call_words(name, args, kwargs), CALL_CHARS_MAX))[0]
+    text = mask(shorten(_call_words(name, args, kwargs), TEXT_CHARS_MAX))[0]
     return Inquiry(kind="approval", text=text, digest=bound, subject=subject, beat=beat, within_s=within_s)
 
 
@@ -197,11 +196,12 @@ def check_question(text: Any, choices: Any) -> tuple[str, ...]:
         )
     found = tuple(choices)
     if isinstance(choices, str) or not all(
-        isinstance(each, str) and 0 < len(each.strip()) <= CHOICE_CHARS_MAX for each in found
+        isinstance(each, str) and len(each.strip()) > 0 and len(each) <= CHOICE_CHARS_MAX and each.isprintable()
+        for each in found
     ):
         raise UsageError(
             f"choices must be a list of short texts, got {choices!r:.60}",
-            hint=f"each 1 to {CHOICE_CHARS_MAX} characters, like choices=['v1', 'v2']",
+            hint=f"each 1 to {CHOICE_CHARS_MAX} characters on one line, like choices=['v1', 'v2']",
         )
     room = sum(len(each.encode()) + 3 for each in found)
     if len(set(found)) < len(found) or len(found) > qs.CHOICES_MAX or room > qs.CHOICES_BYTES_MAX:

@@ -137,7 +137,7 @@ class Server:
         url = self.url
         schema.refuse_old_server(url, connection.info.server_version)
         limits = (f"{self.timing.busy_ms}ms", f"{self.timing.busy_ms}ms")
-        found = self._told(connection, _HELLO, limits)
+        found = self._first_row(connection, _HELLO, limits)
         if found is None:
             raise schema.not_initialised(url)
         store, version, min_client, *origin, pid, recovering = found[:8]
@@ -156,14 +156,14 @@ class Server:
 
     def _check_origin(self, connection: Connection, recorded: tuple[Any, ...]) -> None:
         """Nothing is done on a server that may have lost what was acknowledged, until a person has looked."""
-        if not self.reading and self._told(connection, schema.ORIGIN) != recorded:
+        if not self.reading and self._first_row(connection, schema.ORIGIN) != recorded:
             raise StoreRewound(
                 f"the store {address.shown(self.url)} is on another server or timeline than before: after a failover or a"
                 " restored backup acknowledged events may be gone",
                 hint=f"look at what its runs did, then `outlast store accept {address.shown(self.url)}`",
             )
 
-    def _told(self, connection: Connection, query: Any, values: Any = ()) -> Any:
+    def _first_row(self, connection: Connection, query: Any, values: Any = ()) -> Any:
         """The one row that a new connection answers. Raises StoreError, also where it is lost on the way."""
         try:
             return connection.execute(query, values).fetchone()

@@ -2,6 +2,7 @@
 
 The rules are in `core/questions.py`, the person's acts in `acts/approve.py`."""
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -24,8 +25,11 @@ from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
 from outlast.supervisor.beat_in_flight import BeatInFlight
 
 _ASIDE = ("description", "timeout")  # of a shell's command: words about it, and how long it may take
+_REPEATS = re.compile(
+    r"(?:^|[;&|({!\n'\"]|\b(?:do|then|else|time))\s*(?:for|while|until|select|repeat|function|watch)\s"
+    r"|\(\s*\)\s*[{(]|\b(?:xargs|parallel|eval|trap|coproc)\s|-exec(?:dir)?\s"
+)
 REPEATS_MAX = 5  # of a call that waits: whoever makes it again and again does nothing else
-CALL_CHARS_MAX = 300
 _HOW: dict[ev.Answer, str] = {"rejected": "a person rejected it", "expired": "nobody answered in time, so it counts as rejected"}  # fmt: skip
 
 
@@ -108,17 +112,21 @@ class CallApprovals:
 
     def _is_about(self, question: Question, record: CallRecord, wanted: Sequence[OutwardCall]) -> bool:
         """Whether a question was asked about this very call: the same acts, no more and no fewer. Where an act's content is not
-        known before it runs, every word of the call must be the same."""
+        known before it runs, or a call may make its acts more than once, every word of the call must be the same."""
         first = self._subject(question.id)
         if first is None:
             return False
-        acts, is_verbatim = self._waiting_acts(first), _verbatim(first) == _verbatim(record)
-
-        def among(one: OutwardCall, others: Sequence[OutwardCall]) -> bool:
-            alike = {likeness(each, one) for each in others}
-            return "same" in alike or ("unclear" in alike and is_verbatim)
-
-        return all(among(each, acts) for each in wanted) and all(among(each, wanted) for each in acts)
+        is_verbatim = _verbatim(first) == _verbatim(record)
+        if not is_verbatim and (_may_repeat(first.input) or _may_repeat(record.input)):
+            return False
+        kinds = {"same", "unclear"} if is_verbatim else {"same"}
+        left = list(self._waiting_acts(first))
+        for each in wanted:  # one for one: what is approved once is made once
+            found = next((act for act in left if likeness(act, each) in kinds), None)
+            if found is None:
+                return False
+            left.remove(found)
+        return not left
 
     def _subject(self, question: str) -> CallRecord | None:
         """The call that a question of this run was asked about; None for any other question."""
@@ -305,9 +313,13 @@ _DO_NOT = "Do not make it again, and do not do the same in another way: go on wi
 
 def in_words(record: CallRecord) -> str:
     """The call as a person reads it, without secrets."""
-    is_program = isinstance(record.input, list)
-    words = shlex.join(map(str, record.input)) if is_program else call_words(record.tool, record.input)
-    return shorten(mask(words)[0], CALL_CHARS_MAX)
+    if isinstance(record.input, list):
+        words = shlex.join(map(str, record.input))
+    elif any(each.kind == "mcp" for each in record.outward):  # no field of it says more than the others
+        words = f"{record.tool} {msgspec.json.encode(record.input).decode()}"
+    else:
+        words = call_words(record.tool, record.input)
+    return shorten(mask(words)[0], TEXT_CHARS_MAX)
 
 
 def _digest(record: CallRecord, wanted: Sequence[OutwardCall]) -> str:
@@ -322,6 +334,13 @@ def _verbatim(record: CallRecord) -> list[object]:
     if isinstance(given, dict):
         given = {name: value for name, value in given.items() if name not in _ASIDE}
     return [record.tool, given, record.cwd]
+
+
+def _may_repeat(given: object) -> bool:
+    """Whether a shell's text has what makes a command of it run again: then its acts do not say how often they are made."""
+    if isinstance(given, dict | list):
+        return any(map(_may_repeat, given.values() if isinstance(given, dict) else given))
+    return isinstance(given, str) and _REPEATS.search(given) is not None
 
 
 def _call_of(subject: object) -> CallRecord | None:

@@ -26,6 +26,7 @@ from outlast.supervisor.timing import Timing
 QUEUE_MAX = 20_000  # batches: far more than one that writes at all is behind
 PREFIX = "outlast: "
 COLUMNS = 160  # of a line where there is no terminal
+LINES_AT_ONCE = 20  # on a terminal: a script with quick steps shows each
 _ACT_CHARS_MIN = 20
 
 _Item = tuple[tuple[ev.AnyEvent, ...], RunState] | FeedEvent | threading.Event | None
@@ -71,9 +72,7 @@ class Chronicle:
         self._shows = not person.quiet and not background.is_apart()
         is_terminal = os.isatty(2)
         self._pace = (
-            Pace(timing.beat_lines_burst, timing.beat_line_s)
-            if is_terminal
-            else Pace(1, timing.apart_beat_line_s)
+            Pace(LINES_AT_ONCE, timing.beat_line_s) if is_terminal else Pace(1, timing.apart_beat_line_s)
         )
         self._has_agent = has_agent
         self._reader: Reader | None = None

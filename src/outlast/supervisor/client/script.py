@@ -16,6 +16,7 @@ from typing import IO
 import msgspec
 
 from outlast import decoders, settings
+from outlast.core.text import safe
 from outlast.errors import OutlastError
 from outlast.processes.programs import ProgramMissing, find_program
 from outlast.supervisor.launch import environment
@@ -381,7 +382,7 @@ def _replay(order: Order) -> int:
 
 
 def _say(text: str) -> None:
-    _pass_on(2, os.fsencode(f"outlast: {text}\n"))
+    _pass_on(2, os.fsencode(f"outlast: {safe(text)}\n"))
 
 
 def _pass_on(fd: int, data: bytes) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from outlast import settings
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, UsageError
 from outlast.supervisor.socket import wire
 
 _CHUNK = 1 << 16
@@ -91,8 +91,16 @@ class Connection:
             self._sock.sendall(TAKEN)
 
     def send(self, message: wire.AnyMessage) -> None:
+        """Send a message. Raises UsageError for text that no journal can hold."""
         try:
-            self._sock.sendall(wire.frame(message))
+            data = wire.frame(message)
+        except UnicodeEncodeError as error:
+            wrong = error.object.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            raise UsageError(
+                f"not valid UTF-8: {wrong:.60}", hint="give names, words and texts as UTF-8"
+            ) from error
+        try:
+            self._sock.sendall(data)
         except OSError as error:
             raise Gone(f"the supervisor of this run is gone: {error.strerror}", hint=AGAIN) from error
 

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,7 @@ import msgspec
 from outlast.errors import SaveFailed, WorkspaceRefused
 from outlast.workspace import repo
 from outlast.workspace.git import command
-from outlast.workspace.git.objects import GITLINK, Entry
+from outlast.workspace.git.objects import FILE, GITLINK, Entry
 from outlast.workspace.result import tree as result_tree
 from outlast.workspace.result.room import Room
 from outlast.workspace.types import text
@@ -19,6 +19,7 @@ from outlast.workspace.types import text
 _FATAL = 128
 _UNKNOWN_OPTION = 129
 _JUDGING_HOOKS = ("pre-merge-commit", "prepare-commit-msg", "commit-msg")
+SPARSE = "left out here by the sparse checkout"
 _UNDER_WAY = {
     b"MERGE_HEAD": "a merge", b"CHERRY_PICK_HEAD": "a cherry-pick", b"REVERT_HEAD": "a revert",
     b"rebase-merge": "a rebase", b"rebase-apply": "a rebase", b"sequencer": "a sequence of commits",
@@ -200,6 +201,7 @@ def _looked_at(room: Room, plan: MergePlan) -> MergePlan:
     wanted = result_tree.changed_paths(room, before, plan.files)
     dirty = _dirty(room, wanted)
     same = _as_wanted(room, wanted, dirty)
+    dirty |= dict.fromkeys(_outside_sparse(room, plan), SPARSE)
     going = {path: entries for path, entries in wanted.items() if path not in same}
     files = _with_entries(room, plan.files, {path: wanted[path][0] for path in same})
     changes = tuple(ResultFile(text(path), change_word(*entries)) for path, entries in sorted(going.items()))
@@ -224,6 +226,7 @@ def change_word(old: Entry | None, new: Entry | None) -> Literal["added", "chang
 def _dirty(room: Room, wanted: Mapping[bytes, object]) -> dict[bytes, str]:
     """Of the files that would change, those that are not here as HEAD has them, and why."""
     index = own_index(room)
+    _look_at_all(room, wanted, index)
     room.git("update-index", "-q", "--refresh", index=index, ok=(0, 1))
     staged = room.git("diff-index", "--cached", "--name-only", "-z", "--no-renames", "HEAD", index=index)
     changed = room.git("diff-files", "--name-only", "-z", "--ignore-submodules", index=index)
@@ -235,6 +238,39 @@ def _dirty(room: Room, wanted: Mapping[bytes, object]) -> dict[bytes, str]:
         if path not in tracked and path not in found and _is_there(root, path, tracked):
             found[path] = "not tracked by git"
     return found
+
+
+def _look_at_all(room: Room, wanted: Collection[bytes], index: Path) -> None:
+    """Take the marks away by which git does not look at a file (`--assume-unchanged`, `--skip-worktree`), where one is there."""
+    root = os.fsencode(room.place.folder) + b"/"
+    lines = command.names(room.git("ls-files", "-v", "-z", index=index))
+    marked = [line[2:] for line in lines if line[:1].islower() or line[:1] == b"S"]
+    there = b"".join(path + b"\0" for path in marked if path in wanted and os.path.lexists(root + path))
+    for word in ("--no-assume-unchanged", "--no-skip-worktree") if there else ():
+        room.git("update-index", word, "-z", "--stdin", stdin=there, index=index)
+
+
+def _outside_sparse(room: Room, plan: MergePlan) -> list[bytes]:
+    """What the run had not committed and a sparse checkout here leaves out: it would come into no file, and into no commit."""
+    if room.git("config", "--type=bool", "--get", "core.sparseCheckout", ok=(0, 1)).strip() != b"true":
+        return []
+    beyond = result_tree.changed_paths(room, plan.index_tree, plan.files)
+    going = [path for path, (_, new) in beyond.items() if new is None]
+    coming = [path for path, (_, new) in beyond.items() if new is not None]
+    return [*_skipped(room, coming, "coming"), *_skipped(room, going, "going")]
+
+
+def _skipped(room: Room, paths: Collection[bytes], name: str) -> list[bytes]:
+    """Which of these paths git leaves out, by the patterns of the checkout here: tried with empty files in an empty folder."""
+    index, folder = room.hidden(name), room.hidden(f"{name} files")
+    folder.mkdir()
+    nothing = room.git("hash-object", "-t", "blob", "-w", "--stdin", stdin=b"").decode().strip()
+    result_tree.put_entries(room, dict.fromkeys(paths, Entry(FILE, nothing)), index)
+    tree = room.git("write-tree", index=index).decode().strip()
+    index.unlink()
+    room.git("read-tree", "-m", "-u", tree, index=index, files=folder)
+    listed = command.names(room.git("ls-files", "-t", "-z", index=index, files=folder))
+    return [line[2:] for line in listed if line.startswith(b"S ")]
 
 
 def _is_there(root: bytes, path: bytes, tracked: set[bytes]) -> bool:
@@ -268,16 +304,41 @@ def _as_wanted(
     if not dirty:
         return set()
     index = own_index(room, "same")
-    root = os.fsencode(room.place.folder) + b"/"
-    paths = [path for path in dirty if not os.path.isdir(root + path) or os.path.islink(root + path)]
-    room.git("update-index", "--add", "--remove", "--replace", "-z", "--stdin",
-             stdin=b"".join(path + b"\0" for path in paths), index=index)  # fmt: skip
+    kinds = {path: _kind_at(room, path) for path in dirty}
+    files = [path for path in dirty if wanted[path][1] is not None and kinds[path] == "file"]
+    room.git("update-index", "--add", "--replace", "-z", "--stdin",
+             stdin=b"".join(path + b"\0" for path in files), index=index)  # fmt: skip
     now: dict[bytes, Entry] = {}
     for line in command.names(room.git("ls-files", "-s", "-z", index=index)):
         head, _, path = line.partition(b"\t")
         mode, oid, _ = head.split()
         now[path] = Entry(int(mode, 8), oid.decode())
-    return {path for path in paths if now.get(path) == wanted[path][1]}
+    same = {path for path in files if now.get(path) == wanted[path][1]}
+    to_do = {above for path in wanted.keys() - same for above in _above(path) if wanted[path][1] is not None}
+    gone = {path for path in dirty if wanted[path][1] is None and kinds[path] in ("nothing", "folder")}
+    return same | (gone - to_do)
+
+
+def _kind_at(room: Room, path: bytes) -> Literal["file", "folder", "nothing", "other"]:
+    """What is at a path, as git sees it: below a link there is nothing. A link is a file, a device is something other."""
+    here = os.fsencode(room.place.folder)
+    parts = path.split(b"/")
+    for number, part in enumerate(parts, 1):
+        here += b"/" + part
+        try:
+            mode = os.lstat(here).st_mode
+        except OSError:
+            return "nothing"
+        if number < len(parts) and not stat.S_ISDIR(mode):
+            return "nothing"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "file" if stat.S_ISREG(mode) or stat.S_ISLNK(mode) else "other"
+
+
+def _above(path: bytes) -> list[bytes]:
+    parts = path.split(b"/")
+    return [b"/".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def _with_entries(room: Room, tree: str, entries: Mapping[bytes, Entry | None]) -> str:

@@ -57,8 +57,8 @@ def under_way(saver: Saver) -> ResultNote | None:
     return None
 
 
-def take_back(saver: Saver, note: ResultNote, purpose: Purpose) -> None:
-    """Bring back the files, HEAD and index from before a take-over that was cut off. What is there is saved first.
+def take_back(saver: Saver, note: ResultNote, purpose: Purpose) -> str:
+    """Bring back the files, HEAD and index from before a take-over that was cut off. What is there is saved first: by that save.
 
     Files that it would not have changed stay as they are.
     """
@@ -66,8 +66,9 @@ def take_back(saver: Saver, note: ResultNote, purpose: Purpose) -> None:
     ours = {raw(path) for path in note.paths}
     now = saver.peek()
     others = {path for path, _, _ in restore.changes_between(saver, now.tree, held.tree, now.trees)} - ours
-    restore.restore(saver, held, purpose, restore.Options(force=True, spared=frozenset(others)))
+    done = restore.restore(saver, held, purpose, restore.Options(force=True, spared=frozenset(others)))
     forget(saver)
+    return done.before.commit if done.before is not None else ""
 
 
 def forget(saver: Saver) -> None:
@@ -155,6 +156,13 @@ def refuse_other(place: repo.Repo, name: str, commit: str) -> bool:
         raise WorkspaceRefused(
             f"branch {name} exists, and is at {now[:12]}", hint="give a name that no branch has"
         )
+    others = refs.list_refs(place.common_dir, "refs/heads/")
+    for other in (each.removeprefix("refs/heads/") for each in others):
+        if name.startswith(f"{other}/") or other.startswith(f"{name}/"):
+            raise WorkspaceRefused(
+                f"branch {other} exists, so there can be no branch {name}",
+                hint="give a name that no branch has",
+            )
     return now is not None
 
 
@@ -173,7 +181,10 @@ def put_branch(room: Room, place: repo.Repo, name: str, commit: str) -> bool:
 
 def put_patch(room: Room, base: str, whole: str, to: Path | None) -> bytes:
     """What the run changed, as a patch for `git apply`; into a new file, durably, if one is given."""
-    words = ("--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+    words = (
+        "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
+        "--submodule=short", "--ignore-submodules=none", "-O/dev/null",
+    )  # fmt: skip
     patch = room.git("diff", *words, "--src-prefix=a/", "--dst-prefix=b/", base, whole, "--")
     if to is not None:
         refuse_full(to)

@@ -41,11 +41,12 @@ def committed(room: Room, files: RunFiles) -> str:
 
 def _as_added(room: Room, files: RunFiles) -> str:
     """The tree of the result, with only those files converted that differ from the commit."""
-    base, algo = room.tree_of(files.head), room.place.algo
+    base = room.tree_of(files.head)
+    linked = _as_folders(submodules(room, files))
     changes = {
         path: new
-        for path, _, new in trees.diff(base, files.tree, lambda oid: room.reader().read(oid)[1], algo)
-        if new is not None or not is_left(path, files.left_out)
+        for path, (_, new) in changed_paths(room, base, files.tree).items()
+        if not is_left(path, linked) and (new is not None or not is_left(path, files.left_out))
     }
     index, place = room.hidden("index"), room.hidden("files")
     room.git("read-tree", base, index=index)
@@ -53,21 +54,34 @@ def _as_added(room: Room, files: RunFiles) -> str:
     return room.git("write-tree", index=index).decode().strip()
 
 
+def submodules(room: Room, files: RunFiles) -> frozenset[bytes]:
+    """Submodules that a save has as files, or not at all. They stay what the commit says: only a commit moves them."""
+    found = changed_paths(room, room.tree_of(files.head), files.tree)
+    return frozenset(
+        path for path, (old, new) in found.items() if new is None and old is not None and old.mode == GITLINK
+    )
+
+
+def _as_folders(paths: Collection[bytes]) -> frozenset[bytes]:
+    """The paths, and all that is below them."""
+    return frozenset((*paths, *(path + b"/" for path in paths)))
+
+
 def _add(room: Room, changes: Mapping[bytes, Entry | None], index: Path, place: Path) -> None:
+    """Deletions first: git looks at no path below a link, and in the place of a folder there may be one by now."""
     place.mkdir()
-    plain = [path for path, entry in changes.items() if entry is None or entry.mode != GITLINK]
+    put_entries(room, {path: None for path, entry in changes.items() if entry is None}, index)
+    added = {path: entry for path, entry in changes.items() if entry is not None}
+    plain = [path for path, entry in added.items() if entry.mode != GITLINK]
     for path in plain:
-        entry = changes[path]
-        if entry is not None:
-            _put(os.path.join(os.fsencode(place), path), entry, room)
+        _put(os.path.join(os.fsencode(place), path), added[path], room)
     first = [path for path in plain if os.path.basename(path) == _ATTRIBUTES]
     for paths in (first, plain):  # by the attributes that the run left
         room.git(
             "update-index", "--add", "--remove", "--replace", "-z", "--stdin",
             stdin=b"".join(path + b"\0" for path in paths), index=index, files=place,
         )  # fmt: skip
-    links = {path: entry for path, entry in changes.items() if entry is not None and path not in set(plain)}
-    put_entries(room, links, index)
+    put_entries(room, {path: entry for path, entry in added.items() if entry.mode == GITLINK}, index)
 
 
 def _put(path: bytes, entry: Entry, room: Room) -> None:

@@ -213,7 +213,8 @@ def _truth(run: RunEngine, call: CallRecord, record: EffectRecord, settle_words:
         case "confirmed":
             return f"outlast: this call was cut off, but it did happen: {record.evidence or call.name}. Do not repeat it."
         case "did_not":
-            return f"outlast: this call was cut off before it did anything: {record.evidence}. Make it again if it is still needed."
+            why = f": {record.evidence}" if record.evidence else ""
+            return f"outlast: this call was cut off before it did anything{why}. Make it again if it is still needed."
         case "failed":
             return f"outlast: this call was not let through: {record.evidence}"
         case "given_up" if not call.outward:

@@ -105,8 +105,10 @@ class OutwardPrograms:
                 record = msgspec.structs.replace(self._outward.with_facts(record), approved=ruling.question)
             self._records.intend(start, record)
         except WaitsForPerson as error:
+            words = f"outlast: this call was not made, and outlast stops here: {error}"
             self._failures.fail(error)
-            return Answer(False, f"outlast stops here, and this call was not made: {error}"), None
+            self._failures.guarded(partial(self._records.refuse, start, record, words))
+            return Answer(False, words), None
         except NoRoom as error:  # what stays in here need not be on record
             words = f"{UNRECORDED}{error}; {error.hint}" if record.outward else ""
             return Answer(not record.outward, words), None
