@@ -36,7 +36,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TIMING, QUICK)
 
 
-class Writer:
+class JournalWriter:
     """One run and what its writer was told: which stages are in its journal, and which requests were taken in."""
 
     def __init__(self, store: Store, name: str) -> None:
@@ -68,7 +68,7 @@ def test_of_a_thousand_cut_connections_none_leaves_a_writer_wrong_about_its_jour
     proxy: CutProxy, postgres_server: PostgresServer, postgres_url: str, rng: random.Random
 ) -> None:
     store = open_store(postgres_url.replace(str(postgres_server.folder), str(proxy.folder)))
-    writers = [Writer(store, f"t{number}") for number in range(WRITERS)]
+    writers = [JournalWriter(store, f"t{number}") for number in range(WRITERS)]
     for turn in range(TURNS_MAX):
         if len(proxy.cuts) >= CUTS:
             break
@@ -99,11 +99,11 @@ def test_of_two_hundred_kills_of_the_server_none_loses_what_was_acknowledged(
     postgres_server: PostgresServer, postgres_url: str, rng: random.Random
 ) -> None:
     store = open_store(postgres_url)
-    writers = [Writer(store, f"t{number}") for number in range(WRITERS)]
+    writers = [JournalWriter(store, f"t{number}") for number in range(WRITERS)]
     for kill in range(KILLS):
         stop = threading.Event()
 
-        def write(writer: Writer, stop: threading.Event = stop) -> None:
+        def write(writer: JournalWriter, stop: threading.Event = stop) -> None:
             while not stop.is_set():
                 writer.write()
 

@@ -23,7 +23,7 @@ echo "$api" >> made
 """
 
 
-class Desk:
+class SharedStoreDesk:
     """A repository, and commands in it whose store is in the database."""
 
     def __init__(self, state: Isolated, url: str) -> None:
@@ -58,11 +58,13 @@ class Desk:
 
 
 @pytest.fixture
-def desk(state: Isolated, postgres_url: str) -> Desk:
-    return Desk(state, postgres_url)
+def desk(state: Isolated, postgres_url: str) -> SharedStoreDesk:
+    return SharedStoreDesk(state, postgres_url)
 
 
-def test_a_script_with_steps_asks_a_person_and_its_result_is_applied_undone_and_forgotten(desk: Desk) -> None:
+def test_a_script_with_steps_asks_a_person_and_its_result_is_applied_undone_and_forgotten(
+    desk: SharedStoreDesk,
+) -> None:
     desk("run", "--task", "t", "--worktree", "--", "sh", "work.sh", code=3)
     assert desk.status("t") == "parked"
     assert "Which API?" in desk("show", "t").out
@@ -81,7 +83,7 @@ def test_a_script_with_steps_asks_a_person_and_its_result_is_applied_undone_and_
     assert "belongs to no run" not in looked.out
 
 
-def test_a_turn_is_undone_a_run_forked_exported_and_taken_in_by_a_folder(desk: Desk) -> None:
+def test_a_turn_is_undone_a_run_forked_exported_and_taken_in_by_a_folder(desk: SharedStoreDesk) -> None:
     desk("run", "--task", "t", "--", "sh", "-c", "echo made > made")
     desk("undo", "t")
     assert not (desk.folder / "made").exists()
@@ -98,7 +100,7 @@ def test_a_turn_is_undone_a_run_forked_exported_and_taken_in_by_a_folder(desk: D
     assert desk("ls", "--json").json == [], gone
 
 
-def test_a_run_at_work_is_seen_on_the_page_gets_more_and_is_paused(desk: Desk) -> None:
+def test_a_run_at_work_is_seen_on_the_page_gets_more_and_is_paused(desk: SharedStoreDesk) -> None:
     script = "while [ ! -e go ]; do sleep 0.05; done"
     words = [*commands.ARGV, "run", "--task", "t", "--budget", "beats=3", "--", "sh", "-c", script]
     page = [sys.executable, "-m", "outlast", "ui", "--port", "0"]
