@@ -25,6 +25,7 @@ from benchmarks.report import Section, markdown, terminal
 NAMES = (
     "step",
     "group",
+    "postgres",
     "resume",
     "size",
     "import",

@@ -46,6 +46,7 @@ SUBJECTS = {
         Subject("langgraph", "LangGraph, SQLite, sync", ("langgraph", "langgraph.checkpoint.sqlite")),
         Subject("dbos", "DBOS, SQLite", ("dbos",)),
         Subject("raw_postgres", "raw PostgreSQL insert", ("psycopg",), postgres=True),
+        Subject("outlast_postgres", "outlast, PostgreSQL", ("outlast", "psycopg"), postgres=True),
         Subject("absurd", "absurd, PostgreSQL", ("absurd_sdk", "absurdctl"), postgres=True),
         Subject("dbos_postgres", "DBOS, PostgreSQL", ("dbos", "psycopg"), postgres=True),
     )

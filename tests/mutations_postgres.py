@@ -17,6 +17,11 @@ COMMITS, LEASES, QUERIES, DATABASE = (
 
 MUTANTS = (
     Mutant(
+        "postgres: a renewal that reaches nobody is an error",
+        LEASES, "contextlib.suppress(Unanswered, StoreUnreachable, StoreBusy)", "contextlib.suppress(Unanswered)",
+        (f"{CUTS}::test_a_renewal_that_reaches_nobody_says_nothing_of_a_lease_that_is_not_over",),
+    ),
+    Mutant(
         "postgres: a new connection that is lost on the way is a fault of ours",
         DATABASE, "not self.reading and self._first_row(connection, schema.ORIGIN) != recorded",
         "not self.reading and connection.execute(schema.ORIGIN).fetchone() != recorded",

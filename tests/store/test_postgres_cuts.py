@@ -15,7 +15,7 @@ from outlast.settings import TIMING
 from outlast.store import open_store
 from outlast.store.protocol import RunFilter, Store
 from tests.store.journal_batches import AT, batch, opened, stage, stages
-from tests.support.cut_proxy import WAYS, CutProxy, cut_proxy
+from tests.support.cut_proxy import NAME, WAYS, CutProxy, cut_proxy
 from tests.support.postgres import PostgresServer
 
 QUICK = "store.reconnect_poll_s=0.01,store.quiet_s=0.3,store.watch_look_s=0.2,store.silence_ms=1500,store.silence_look_s=0.05"
@@ -116,3 +116,20 @@ def test_what_is_cut_at_any_message_is_done_once(
             break
     assert 2 < after < MESSAGES_MAX
     assert [text for text in refused if "held a document" not in text] == []
+
+
+def test_a_renewal_that_reaches_nobody_says_nothing_of_a_lease_that_is_not_over(
+    proxy: CutProxy, through: Opener
+) -> None:
+    with contextlib.closing(through()) as store:
+        run = store.create(opened())
+        lease = store.claim(run, ttl_s=60.0)
+        way = proxy.folder / NAME
+        way.rename(away := proxy.folder / "away")
+        proxy.silence(True)
+        proxy.silence(False)  # every connection is cut
+        for _ in range(6):  # more than there are connections to spare
+            assert store.renew([lease]) == {}
+        away.rename(way)
+        store.append(batch(lease, run, 1, stage("a")))
+        assert stages(store, run) == ["a"]

@@ -122,22 +122,32 @@ class PostgresServer:
             return False
         return True
 
-    def kill(self) -> None:
-        """SIGKILL of every process of the server."""
-        self.process.kill()
-        self.process.wait()
-        # Its children see that it is gone; a server is not started while one of them is left.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-    @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Every process of the server is stopped in this block: its connections stay open, and nothing is answered."""
+    def _all(self) -> list[int]:
+        """The server's main process and its children. Each of these has a process group of its own."""
         pids = [self.process.pid]
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == self.process.pid:
                     pids.append(int(folder.name))
+        return pids
+
+    def kill(self) -> None:
+        """SIGKILL of every process of the server. It is not started anew while one of them is left."""
+        self.process.send_signal(signal.SIGSTOP)  # it makes no more of them
+        pids = self._all()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        processes.wait_for(
+            lambda: all(processes.state(pid) in (None, "Z", "X") for pid in pids),
+            what="the server's processes to be gone",
+        )
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Every process of the server is stopped in this block: its connections stay open, and nothing is answered."""
+        pids = self._all()
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:

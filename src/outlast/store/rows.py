@@ -1,6 +1,6 @@
 """What every backend makes of its rows: heads, summaries and glimpses, and what to do about damaged ones. No database here."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from outlast.core import events as ev, state
 from outlast.core.statuses import CLOSED
 from outlast.errors import OutlastError, StoreCorrupt, StoreTooNew
 from outlast.store import checksums
-from outlast.store.protocol import EventGlimpse, Holder, RunFilter, Summary
+from outlast.store.protocol import Document, EventGlimpse, Holder, RunFilter, Summary
 
 TRACE_BYTES = 66  # the end of a stored event, which holds its time and its checksum
 
@@ -93,3 +93,33 @@ def fits(found: Summary, where: RunFilter) -> bool:
     if where.within and found.state.within != where.within:
         return False  # it was started elsewhere since
     return not where.statuses or found.state.status in where.statuses
+
+
+def whole_page(
+    page: Callable[[int], Sequence[Summary]], where: RunFilter, after: int, limit: int
+) -> list[Summary]:
+    """So many runs that fit, from pages of runs that may: the last checks are made on heads. `page(after)` has at most `limit`."""
+    found: list[Summary] = []
+    while len(found) < limit:
+        got = page(after)
+        found += [summary for summary in got if fits(summary, where)]
+        if len(got) < limit:
+            break
+        after = got[-1].id
+    return found[:limit]
+
+
+def identity(opened: ev.RunOpened) -> tuple[str, str, str, str, int, str]:
+    """What a run's row must say, by its first event: run, project, task, parent, the parent's beat, root."""
+    parent = opened.parent
+    above = (parent.run, parent.beat, parent.root) if parent else ("", 0, opened.run)
+    return (opened.run, opened.project, opened.task, *above)
+
+
+def changed(held: Document, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
+    """Replace a document of the shelf that is held by `change(document)`, and return that."""
+    before = held.get()
+    after = change(before)
+    if after != before:
+        held.put(after)
+    return after

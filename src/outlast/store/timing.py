@@ -37,6 +37,10 @@ class Timing:
     news_look_s: float = 0.2  # between two looks at whether somebody wrote
     reconnect_s: float = 20.0  # what is not a lease's: an outage that a living attempt survives
     reconnect_poll_s: float = 0.3
+    gather_s: float = (
+        0.003  # for more batches of an event loop's runs, before one statement for all: less than a flush
+    )
+    gather_look_s: float = 0.0003
 
     # The database and the shelf.
     busy_ms: int = 10_000  # for another process's transaction: far above the longest of ours on a slow disk

@@ -94,6 +94,7 @@ class ServerCommits:
         self._work = threading.Event()
         self._closing = False
         self._doors = 0
+        self._group_last = 1  # how many batches were in the last statement
 
     def append(self, batch: Batch, wake: Wake | None) -> None:
         """See `Store.append`. Without `wake` the calling thread commits, for itself and for all that wait."""
@@ -129,8 +130,24 @@ class ServerCommits:
             self._work.wait()
             self._work.clear()
             while self._queue:
+                self._gather()
                 with self._write_lock:
                     self._commit_queue()
+
+    def _gather(self) -> None:
+        """Wait as long as more batches come: runs whose answers were just given are about to write again.
+
+        Without it they go in two halves, and each half waits for the other's flush. One run alone is not waited with.
+        """
+        waiting, until_s = len(self._queue), boottime_s() + self._db.timing.gather_s
+        if max(waiting, self._group_last) == 1:
+            return
+        pause = threading.Event()
+        while not self._closing and boottime_s() < until_s and waiting < GROUP_MAX:
+            pause.wait(self._db.timing.gather_look_s)
+            if len(self._queue) == waiting:
+                return
+            waiting = len(self._queue)
 
     def _commit_queue(self) -> None:
         """Commit the waiting batches, one of each run, in one statement. Call it with the write lock held."""
@@ -138,6 +155,7 @@ class ServerCommits:
         try:
             self._fill(group)
             if group:
+                self._group_last = len(group)
                 self._db.check_usable()
                 self._commit([pending for pending in group if self._is_writable(pending)])
         except BaseException as error:

@@ -213,12 +213,9 @@ class _ServerRun:
             if opened is not None:
                 self._flaw("journal", "its first event does not open it")
             return
-        parent = opened.parent
-        wanted = (
-            opened.run, opened.project, opened.task, parent.run if parent else "", parent.beat if parent else 0,
-            parent.root if parent else opened.run,
-        )  # fmt: skip
-        if (row.run, row.project, row.task, row.parent, row.parent_beat, row.root) != wanted:
+        if (row.run, row.project, row.task, row.parent, row.parent_beat, row.root) != rows_of.identity(
+            opened
+        ):
             self._flaw("identity", "its row does not say what its first event says")
         if row.epoch is None:
             self._flaw("identity", "it has no lease, so nobody can work on it")

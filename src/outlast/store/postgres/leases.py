@@ -15,6 +15,7 @@ import psycopg
 from outlast import faults
 from outlast.errors import (
     LeaseLost,
+    StoreBusy,
     StoreError,
     StoreRefused,
     StoreRewound,
@@ -433,10 +434,8 @@ class ServerLeases:
     def renew(self, leases: Iterable[Lease]) -> dict[str, str]:
         """See `Store.renew`. The session's own thread renews too."""
         mine = [lease for lease in leases if isinstance(lease, PostgresLease)]
-        try:
-            self._renew()
-        except Unanswered:
-            pass  # those whose time is over are said to be lost below
+        with contextlib.suppress(Unanswered, StoreUnreachable, StoreBusy):
+            self._renew()  # without an answer, those whose time is over are said to be lost
         return {lease.run: why for lease in mine if (why := self._why_lost(lease))}
 
     def _why_lost(self, lease: PostgresLease) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from outlast.errors import StoreBusy, StoreUnreachable
+from outlast.store import rows
 from outlast.store.locks import boottime_s
 from outlast.store.postgres.address import first_line
 from outlast.store.postgres.database import Connection, Server, Unanswered, is_lost
@@ -37,8 +38,8 @@ class RowShelf:
 
     def get(self, kind: ShelfKind, name: str) -> bytes | None:
         """The document, or None."""
-        rows = self._db.read(_GET, (SHELF_BYTES_MAX, kind, _key(name)))
-        return bytes(rows[0][0]) if rows else None
+        found = self._db.read(_GET, (SHELF_BYTES_MAX, kind, _key(name)))
+        return bytes(found[0][0]) if found else None
 
     def get_unheld(self, kind: ShelfKind, name: str) -> bytes | None:
         """The document, or None if it does not exist or somebody holds it."""
@@ -53,11 +54,7 @@ class RowShelf:
     ) -> bytes | None:
         """Replace the document and return the new content. Durable when it returns."""
         with self.hold(kind, name) as held:
-            before = held.get()
-            after = change(before)
-            if after != before:
-                held.put(after)
-            return after
+            return rows.changed(held, change)
 
     @contextlib.contextmanager
     def hold(self, kind: ShelfKind, name: str, *, wait_s: float | None = None) -> Iterator[Document]:
@@ -88,8 +85,8 @@ class _HeldRow:
         self._db, self._connection, self._kind, self._key = database, connection, kind, key
 
     def get(self) -> bytes | None:
-        rows = self._do(_GET, (SHELF_BYTES_MAX, self._kind, self._key)).fetchall()
-        return bytes(rows[0][0]) if rows else None
+        found = self._do(_GET, (SHELF_BYTES_MAX, self._kind, self._key)).fetchall()
+        return bytes(found[0][0]) if found else None
 
     def put(self, data: bytes | None, *, room: int = 0) -> None:
         if data is None:

@@ -9,7 +9,7 @@ import msgspec
 
 from outlast.core import events as ev, state
 from outlast.errors import StoreTooNew
-from outlast.store import checksums
+from outlast.store import checksums, rows as rows_of
 from outlast.store.protocol import Flaw, RunHealth
 from outlast.store.sqlite import health, schema
 from outlast.store.sqlite.commits import index_keys
@@ -212,12 +212,9 @@ class _Examination:
             if opened is not None:
                 self._flaw("journal", "its first event does not open it")
             return
-        parent = opened.parent
-        wanted = (
-            opened.run, opened.project, opened.task, parent.run if parent else "", parent.beat if parent else 0,
-            parent.root if parent else opened.run,
-        )  # fmt: skip
-        if (row.run, row.project, row.task, row.parent, row.parent_beat, row.root) != wanted:
+        if (row.run, row.project, row.task, row.parent, row.parent_beat, row.root) != rows_of.identity(
+            opened
+        ):
             self._flaw("identity", "its row does not say what its first event says")
         if row.generation <= (row.generation_before or 0):
             self._flaw(

@@ -15,7 +15,7 @@ import msgspec
 
 from outlast import decoders
 from outlast.errors import StoreBusy, StoreCorrupt, StoreError
-from outlast.store import durable
+from outlast.store import durable, rows
 from outlast.store.protocol import SHELF_BYTES_MAX, Document, ShelfKind
 from outlast.store.timing import Timing
 
@@ -51,11 +51,7 @@ class FileShelf:
     ) -> bytes | None:
         """Replace the document and return the new content. Durable when it returns."""
         with self.hold(kind, name) as held:
-            before = held.get()
-            after = change(before)
-            if after != before:
-                held.put(after)
-            return after
+            return rows.changed(held, change)
 
     @contextlib.contextmanager
     def hold(self, kind: ShelfKind, name: str, *, wait_s: float | None = None) -> Iterator[Document]:

@@ -242,14 +242,7 @@ class SqliteStore:
         self, where: RunFilter, *, after: int = 0, limit: int = PAGE_MAX, unreadable: bool = False
     ) -> list[Summary]:
         """Runs, newest first, from below the cursor `after`. With `unreadable`, runs that cannot be read are included."""
-        found: list[Summary] = []
-        while len(found) < limit:
-            page = self._page(where, after, limit, unreadable)
-            found += [summary for summary in page if rows.fits(summary, where)]
-            if len(page) < limit:
-                break
-            after = page[-1].id
-        return found[:limit]
+        return rows.whole_page(lambda at: self._page(where, at, limit, unreadable), where, after, limit)
 
     def _page(self, where: RunFilter, after: int, limit: int, unreadable: bool) -> Sequence[Summary]:
         clauses, values = _where(where, after)
