@@ -227,6 +227,30 @@ def test_what_may_be_left_out_may_stand_behind_the_options(
         assert {name: found[name] for name in given} == given
 
 
+@pytest.mark.parametrize(
+    ("line", "quoted"),
+    [
+        ("answer 1411 use the v2 API", "answer 1411 'use the v2 API'"),
+        ("answer v2 v2 v2 API", "answer v2 'v2 v2 API'"),
+        ("answer 1411 --id q2 use v2 --no-start", "answer 1411 --id q2 'use v2' --no-start"),
+        ("answer 1411 -- use v2", "answer 1411 -- 'use v2'"),
+        ("reject 1411 --why not on a Friday", "reject 1411 --why 'not on a Friday'"),
+        ("reject 1411 a1 --why=it's a Friday", """reject 1411 a1 '--why=it'"'"'s a Friday'"""),
+        ("ask which API? --choice v1", "ask 'which API?' --choice v1"),
+        ("save -m before the change", "save -m 'before the change'"),
+    ],
+)
+def test_a_text_without_quotes_is_answered_with_the_line_that_has_them(
+    line: str, quoted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.parser().parse_args(line.split())
+    assert ended.value.code == 2
+    said, hint = capsys.readouterr().err.splitlines()
+    assert said.startswith("error: unexpected argument: ")
+    assert hint.endswith(f"put quotes around a text: `outlast {quoted}`"), hint
+
+
 def test_every_word_of_another_program_leads_to_a_command_of_ours() -> None:
     commands = {name for group in layout.GROUPS.values() for name in group}
     of_service = {"install", "status", "remove"}

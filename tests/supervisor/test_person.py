@@ -245,6 +245,16 @@ def test_what_nobody_could_read_or_type_is_refused_in_one_line(host: Host, line:
     assert done(host) == ["refused"]
 
 
+def test_a_question_that_is_not_asked_ends_with_the_code_that_its_help_names(host: Host) -> None:
+    """Which is none of an answered or rejected one."""
+    code = "125 not asked"
+    assert code in " ".join(host("ask", "--help").out.split())
+    for line in ("outlast ask ''", "outlast ask x --within soon", "outlast ask x --choice a --choice a"):
+        assert starts(host, f"{line} || echo $? >> ../done", options=("--again",)) == 0, host.said("t")
+    assert done(host) == ["125"] * 3
+    assert host("ask", "out of any run").code == 125
+
+
 def test_a_cancelled_run_waits_for_nobody(host: Host) -> None:
     assert starts(host, DEPLOY) == 3
     person(host, "cancel", "t")

@@ -7,6 +7,7 @@ import errno
 import importlib
 import importlib.util
 import io
+import itertools
 import os
 import re
 import shlex
@@ -154,11 +155,25 @@ class Parser(argparse.ArgumentParser):
             unknown = plain = []
         if not any(word.startswith("-") for word in unknown):
             unknown, plain = self._filled(found, unknown, plain)
+        if not any(word.startswith("-") for word in unknown) and (left := [*unknown, *plain]):
+            self._refuse_unquoted(found, args, left)
         if unknown:
             self._refuse_unknown(unknown, has_rest=rest is not None)
         if plain:
             self._refuse(f"unexpected argument: {' '.join(plain)}")
         return found, []
+
+    def _refuse_unquoted(self, found: argparse.Namespace, args: Sequence[str], left: Sequence[str]) -> None:
+        """Refuse the words of a text typed without quotes, with the line that has them. A command names its text as `sentence`."""
+        dest = self.get_default("sentence")
+        value = getattr(found, dest) if dest else None
+        for at in reversed(range(len(args))):
+            if value and args[at] in (value, f"--{dest}={value}"):
+                words = list(itertools.takewhile(lambda word: not word.startswith("-"), args[at + 1 :]))
+                if words and words[-len(left) :] == list(left):
+                    line = [*args[:at], " ".join([args[at], *words]), *args[at + 1 + len(words) :]]
+                    hint = f"put quotes around a text: `{self.prog} {shlex.join(line)}`"
+                    self._refuse(f"unexpected argument: {' '.join(left)}", hint)
 
     def _filled(
         self, found: argparse.Namespace, words: list[str], plain: list[str]

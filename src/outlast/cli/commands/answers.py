@@ -32,7 +32,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_id(command)
     command.add_argument("--why", metavar="TEXT", default="", help="the reason, for the agent or program")
     _add_rest(command)
-    command.set_defaults(handler=reject)
+    command.set_defaults(handler=reject, sentence="why")
     command = commands.add_parser(
         "answer", help="answer a question that a run asks",
         description="Answer a question of a run; it goes on with the answer. Without an answer, the command shows the question\n"
@@ -47,7 +47,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--id", metavar="ID", default="", help="which question, like q1; needed where several are open"
     )
     _add_rest(command)
-    command.set_defaults(handler=answer)
+    command.set_defaults(handler=answer, sentence="text")
 
 
 def _add_id(command: argparse.ArgumentParser) -> None:

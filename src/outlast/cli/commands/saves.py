@@ -61,7 +61,7 @@ def _add_save(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     _add_workspace(command)
     command.add_argument("--branch", action="store_true", help="also put the save on the branch outlast/TASK")
     command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(handler=save)
+    command.set_defaults(handler=save, sentence="message")
 
 
 def _add_saves(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -86,7 +86,7 @@ def _add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         description="Ask a person. While nobody has answered, the run is parked: the script is stopped and costs nothing. After\n"
         "`outlast answer` it is started again, and this call prints the answer. Later attempts get the same answer.",
         epilog='example: outlast ask "which API?" --choice v1 --choice v2      (in a script: api=$(outlast ask …))\n'
-        "exit codes: 0 answered, 1 rejected or not answered in time, 3 the run waits",
+        "exit codes: 0 answered, 1 rejected or not answered in time, 3 the run waits, 125 not asked: outlast refused",
     )  # fmt: skip
     command.add_argument("text", metavar="QUESTION", help="what a person reads")
     command.add_argument(
@@ -98,7 +98,7 @@ def _add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     command.add_argument(
         "--within", metavar="AGE", help="how long it waits for an answer, like 8h (default: for ever)"
     )
-    command.set_defaults(handler=ask)
+    command.set_defaults(handler=ask, sentence="text")
 
 
 def _add_notes(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
