@@ -109,6 +109,13 @@ MUTANTS = (
         (f"{PAGE}::test_what_runs_inside_of_a_run_reaches_no_act_but_stopping",),
     ),
     Mutant(
+        "an act of a process that ended while the page looked at it, done",
+        "web/app.py",
+        "found is None or set(found) - set(peers.holders(connection.peer, connection.here) or ())",
+        "found is None",
+        (f"{PAGE}::test_who_ends_while_the_page_looks_at_it_is_refused",),
+    ),
+    Mutant(
         "a token for a process inside of a run",
         "notifications/delivery.py",
         "made = self._links if self._tokens else None",

@@ -100,6 +100,27 @@ MUTANTS = (
         (GUARD,),
     ),
     Mutant(
+        "who resets its connection is of another machine",
+        "web/http/peers.py",
+        "return None if _is_of_this_machine(peer, here) else []",
+        "return []",
+        (GUARD,),
+    ),
+    Mutant(
+        "who closes while the page looks comes from another machine",
+        "web/http/peers.py",
+        "return [] if row is not None and row[9] == inode else None",
+        "return []",
+        (GUARD,),
+    ),
+    Mutant(
+        "who connects by IPv4 over IPv6 is of another machine",
+        "web/http/peers.py",
+        "    if version == 4:\n        spellings.append",
+        "    if version == 5:\n        spellings.append",
+        (GUARD,),
+    ),
+    Mutant(
         "a closed end passes for root",
         "web/http/peers.py",
         "    return uid if uid != 0 or is_open else UNKNOWN\n",

@@ -1,11 +1,14 @@
 """Who is let in: by name, by site, by user, by token. Each test fails if its guard is taken away."""
 
 import contextlib
+import errno
 import os
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -384,6 +387,69 @@ def test_an_address_of_ipv4_is_one_in_either_spelling() -> None:
         assert peer[0].startswith("::ffff:")
         assert peers.user_of(peer[:2], taken.getsockname()[:2]) == (os.getuid(), True)
         client.close()
+
+
+def test_a_program_that_speaks_ipv6_too_is_found_behind_an_address_of_ipv4() -> None:
+    """As Java connects. Its connection is in the table of IPv6, with both addresses mapped."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        try:
+            client = stack.enter_context(socket.socket(socket.AF_INET6))
+            client.connect(("::ffff:127.0.0.1", listening.getsockname()[1]))
+        except OSError:
+            pytest.skip("there is no IPv6 here")
+        taken, peer = listening.accept()
+        with taken:
+            ends = peer[:2], taken.getsockname()[:2]
+            assert os.getpid() in (peers.holders(*ends) or [])
+            assert peers._from_kernel(*ends) == peers._looked_up(*ends) == (os.getuid(), True)
+
+
+def test_who_resets_its_connection_is_not_taken_for_another_machine() -> None:
+    """What it had sent is read all the same, and the kernel's table has it no more."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        taken, peer = listening.accept()
+        with taken:
+            here = taken.getsockname()
+            client.sendall(b"POST /")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            assert taken.recv(100) == b"POST /"
+            assert peers.holders(peer, here) is None
+    assert peers.holders(("192.0.2.1", 5), ("192.0.2.2", 6)) == []
+
+
+def test_who_closes_its_connection_while_the_page_looks_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        taken, peer = listening.accept()
+        with taken:
+            before = peers._row
+
+            def row(*ends: peers.End) -> list[str] | None:
+                found = before(*ends)
+                client.close()
+                return found
+
+            monkeypatch.setattr(peers, "_row", row)
+            assert peers.holders(peer, taken.getsockname()) is None
+
+
+def test_a_page_without_room_to_look_does_not_know_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> object:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        client = stack.enter_context(socket.create_connection(listening.getsockname()))
+        ends = client.getsockname(), listening.getsockname()
+        assert peers.holders(*ends) == [os.getpid()]
+        for look in ("iterdir", "open"):
+            with monkeypatch.context() as patched:
+                patched.setattr(Path, look, full)
+                assert peers.holders(*ends) is None
 
 
 def test_the_other_end_is_found_on_ipv6_too() -> None:

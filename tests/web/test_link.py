@@ -18,6 +18,7 @@ from outlast.notifications import channel_health
 from outlast.notifications.links import Links
 from outlast.store import open_store
 from outlast.store.protocol import Store
+from outlast.web.http import peers
 from tests.dashboard.pen import Pen, ended, intended, started
 from tests.support.processes import wait_for
 from tests.web.server import Heard, Served, ui
@@ -299,3 +300,15 @@ def test_what_runs_inside_of_a_run_reaches_no_act_but_stopping(waiting: LinkedPa
     assert "inside run rinside" in heard
     assert answers(waiting) == []
     assert "403" not in from_inside(waiting, f"{there}/pause", "{}", "application/json")
+
+
+def test_who_ends_while_the_page_looks_at_it_is_refused(
+    waiting: LinkedPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was seen, and could not be looked at any more."""
+    looks = iter([[1], []])
+    monkeypatch.setattr(peers, "holders", lambda *_: next(looks))
+    key = {"Authorization": f"Bearer {TOKEN}"}
+    heard = waiting.served.post(f"/api/runs/{waiting.run}/acts/approve", {"question": "a1"}, **key)
+    assert heard.status == 409
+    assert answers(waiting) == []

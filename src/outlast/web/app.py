@@ -134,14 +134,15 @@ class App:
         if act in ("pause", "cancel") or opened is None:
             return
         found = peers.holders(connection.peer, connection.here)
-        if found is None:
-            raise Refused(409, "nothing was done: whoever asked was gone already", "ask again, and wait")
-        for pid in found:
+        for pid in found or ():
             if within := approve.run_around(opened.store, pid):
                 raise Refused(
                     403, f"this comes from inside run {within}: only a person outside of every run acts here",
                     "open the page in a browser that no run has started",
                 )  # fmt: skip
+        gone = found is None or set(found) - set(peers.holders(connection.peer, connection.here) or ())
+        if gone:  # of a process that ended while we looked at it nobody can say whence it came
+            raise Refused(409, "nothing was done: the process that asked is gone", "ask again, and wait")
 
     def _api(self, request: Request, method: str, connection: Connection) -> Answer:
         if request.segments == ("api", "openapi.json"):

@@ -89,7 +89,8 @@ def _from_kernel(peer: End, here: End) -> tuple[int, bool] | None:
             return None
         raise OSError(code, os.strerror(code))
     _, state, _, _, _, _, _, uid, _ = _FOUND.unpack_from(reply, _HEAD.size)
-    if reply[_HEAD.size + 4 : _HEAD.size + 4 + _ENDS.size] != ends:
+    mapped = _ENDS.pack(peer[1], here[1], _mapped(peer[0]), _mapped(here[0]))
+    if reply[_HEAD.size + 4 : _HEAD.size + 4 + _ENDS.size] not in (ends, mapped):
         return None  # it answered for whoever listens there
     return uid, state == _ESTABLISHED
 
@@ -98,44 +99,68 @@ def _padded(address: str) -> bytes:
     return ipaddress.ip_address(address).packed.ljust(16, b"\0")
 
 
+def _mapped(address: str) -> bytes:
+    """An address as a socket of IPv6 has it that is connected by IPv4."""
+    found = ipaddress.ip_address(address)
+    return found.packed if found.version == 6 else bytes(10) + b"\xff\xff" + found.packed
+
+
 def _looked_up(peer: End, here: End) -> tuple[int, bool] | None:
     """Look the connection up in the table of all connections."""
-    wanted = [_spelled(peer), _spelled(here)]
+    row = _row(peer, here)
     try:
-        with _TABLES[ipaddress.ip_address(peer[0]).version].open() as table:
-            for row in table:
-                words = row.split(maxsplit=8)
-                if words[1:3] == wanted:
-                    return int(words[7]), int(words[3], 16) == _ESTABLISHED
-    except OSError as error:
-        if error.errno in _FULL:
-            raise NoRoom(error.errno, error.strerror) from error
+        return (int(row[7]), int(row[3], 16) == _ESTABLISHED) if row else None
     except (ValueError, IndexError):
-        pass
-    return None
+        return None
 
 
 def holders(peer: End, here: End) -> list[int] | None:
-    """The processes of our user that hold the other end of a connection inside this machine; None where it is closed already.
+    """The processes of our user that hold the other end of a connection inside this machine; None where it is closed already,
+    or nobody can look now.
 
     Empty where none is found: the connection comes from elsewhere, or its process lets nobody look.
     """
-    row = _row(_plain(peer), _plain(here))
-    if row is None:
-        return []
-    inode = row[9]
-    if inode == "0":
+    try:
+        row = _row(_plain(peer), _plain(here))
+        if row is None:  # one that was reset has left the table, however much it had sent
+            return None if _is_of_this_machine(peer, here) else []
+        inode = row[9]
+        if inode == "0":
+            return None
+        folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+        found = [int(folder.name) for folder in folders if _holds(folder / "fd", f"socket:[{inode}]")]
+        if not found:  # it may have been closed while we looked
+            row = _row(_plain(peer), _plain(here))
+            return [] if row is not None and row[9] == inode else None
+        return found
+    except OSError:
         return None
-    folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
-    return [int(folder.name) for folder in folders if _holds(folder / "fd", f"socket:[{inode}]")]
+
+
+def _is_of_this_machine(peer: End, here: End) -> bool:
+    """Whether the address of the other end is one of ours: such a one can be listened on."""
+    there, ours = _plain(peer)[0], _plain(here)[0]
+    address = ipaddress.ip_address(there)
+    if address.is_loopback or there == ours:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as tried:
+        try:
+            tried.bind((there, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _holds(folder: Path, wanted: str) -> bool:
+    """Whether a process has this socket open. Raises OSError where we have no room to look."""
     try:
         if folder.stat().st_uid not in (os.getuid(), 0):
             return False
         return any(_leads(each) == wanted for each in folder.iterdir())
-    except OSError:
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
         return False
 
 
@@ -147,16 +172,24 @@ def _leads(descriptor: Path) -> str:
 
 
 def _row(peer: End, here: End) -> list[str] | None:
-    """The row of the table of all connections for this one."""
-    wanted = [_spelled(peer), _spelled(here)]
-    try:
-        with _TABLES[ipaddress.ip_address(peer[0]).version].open() as table:
-            for row in table:
-                words = row.split(maxsplit=11)
-                if words[1:3] == wanted:
-                    return words
-    except (OSError, IndexError):
-        pass
+    """The row of the table of all connections for this one. Raises NoRoom.
+
+    A connection by IPv4 of a program that speaks IPv6, too, is in the table of that.
+    """
+    version = ipaddress.ip_address(peer[0]).version
+    spellings = [(version, [_spelled(peer), _spelled(here)])]
+    if version == 4:
+        spellings.append((6, [_spelled((f"::ffff:{end[0]}", end[1])) for end in (peer, here)]))
+    for kind, wanted in spellings:
+        try:
+            with _TABLES[kind].open() as table:
+                for row in table:
+                    words = row.split(maxsplit=11)
+                    if words[1:3] == wanted:
+                        return words
+        except OSError as error:
+            if error.errno in _FULL:
+                raise NoRoom(error.errno, error.strerror) from error
     return None
 
 
