@@ -127,4 +127,13 @@ MUTANTS = (
         "        return terms, msgspec.structs.replace(launch, guard=launch.guard or was_guarded)\n",
         (f"{HOST}::test_what_was_to_wait_at_the_first_start_waits_in_every_later_one",),
     ),
+    Mutant(
+        "a run whose time is over is said to go on when it is answered",
+        "acts/approve.py",
+        "    if verdict.is_out_of_budget(root.state, now, children):",
+        "    if False:",
+        (
+            "tests/supervisor/test_person.py::test_a_run_whose_time_is_over_says_so_when_it_is_answered_and_goes_on_with_more",
+        ),
+    ),
 )

@@ -2,14 +2,17 @@
 
 import json
 import shlex
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outlast.core import events as ev
+from outlast.core.values import Allowance
+from outlast.operations import requests
 from outlast.processes import reap
+from outlast.runs.engine.steps import Append
 from tests.supervisor.host import Host
 from tests.support import commands
 from tests.support.environment import TIMEOUT_S
@@ -298,3 +301,37 @@ def test_a_class_that_no_call_has_is_refused_before_anything_starts(
     assert says in host.said("t")
     assert not (host.folder / "began").exists()
     assert not Path(host.root / "outlast.db").exists() or not host.runs("t")
+
+
+def test_a_run_whose_time_is_over_says_so_when_it_is_answered_and_goes_on_with_more(host: Host) -> None:
+    """As a push at two that somebody approves at eight, of a run until seven."""
+    assert starts(host, DEPLOY, options=("--until", "+8h")) == 3, host.said("t")
+    run, now = host.summary("t").run, datetime.now(UTC)
+    opened = host.store.read(run, after=0).events[0].event
+    assert isinstance(opened, ev.RunOpened)
+    with requests.claimed(host.store, run) as journal:  # it waits until its time is over
+        over = ev.ContractAmended(
+            at=now, contract=opened.contract, budget=Allowance(until=now - timedelta(hours=1))
+        )
+        journal.store.append(journal.batch(Append((over,))))
+    more = f"resume {run} --until +8h` lets it go on"
+    assert more in person(host, "approve", "t", "--dry-run")
+    said = person(host, "approve", "t")
+    assert "a1 is approved; its time is over" in said
+    assert more in said
+    assert done(host) == []
+    assert host("resume", run, "--until", "+8h").code == 0
+    assert done(host) == ["deployed"]
+
+
+def test_waiting_for_a_person_spends_no_time_of_a_budget(host: Host) -> None:
+    assert starts(host, DEPLOY, options=("--budget", "time=30s")) == 3, host.said("t")
+    spent_ms = host.summary("t").state.spent.time_ms
+    rests = host.store.read(host.summary("t").run, after=0).events[-1].event.at
+    wait_for(lambda: datetime.now(UTC) - rests > timedelta(seconds=2) or None, what="two seconds")
+    person(host, "approve", "t", "--no-start")
+    assert host.summary("t").state.spent.time_ms == spent_ms
+    began = datetime.now(UTC)
+    assert host("resume", "t", "--project", str(host.repository("t"))).code == 0
+    lived = timedelta(milliseconds=host.summary("t").state.spent.time_ms - spent_ms)
+    assert timedelta() < lived <= datetime.now(UTC) - began

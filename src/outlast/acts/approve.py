@@ -18,7 +18,7 @@ from outlast.core import events as ev, questions as qs, verdict
 from outlast.core.state import Status
 from outlast.core.text import did_you_mean, short
 from outlast.errors import OutlastError, RunRefused, UsageError
-from outlast.inspect import find, questions as inspect_questions
+from outlast.inspect import find, questions as inspect_questions, standing
 from outlast.operations import requests
 from outlast.processes import reap
 from outlast.processes.proc import environ_value, lineage
@@ -32,6 +32,7 @@ Word = Literal["approve", "reject", "answer"]
 _RECORDED: dict[Word, ev.Answer] = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 _TEXT_CHARS = 2_000
 CALL_CHARS_MAX = 50_000
+_SPENT = "its time is over, or its budget is spent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,14 @@ class AnswerPlan:
         status = find.shown_status(self.store, state, run)
         if status == "running":
             return ActOutcome(says=f"{says}; {called(root)} goes on with it.", link=run)
-        found = verdict.of(state, status, datetime.now(UTC), find.children_in(self.store))
+        now, children = datetime.now(UTC), find.children_in(self.store)
+        found = verdict.of(state, status, now, children)
         if not state.supervised:
             return ActOutcome(says=f"{says}.", hint="start its program, and it goes on", link=run)
         if not self.starts or not found.wakes:
-            return ActOutcome(says=f"{says}.", hint=f"`outlast resume {run}` lets it go on", link=run)
+            spent = f"; {_SPENT}" if verdict.is_out_of_budget(state, now, children) else ""
+            command = standing.go_on_command(state, now, children)
+            return ActOutcome(says=f"{says}{spent}.", hint=f"`{command}` lets it go on", link=run)
         try:
             started = act_resume.plan(self.store, root, act_resume.ResumeWish(), wait=True).apply(by)
         except OutlastError as error:  # the word is on record whatever becomes of the start
@@ -258,6 +262,10 @@ def _afterwards(store: Store, root: Summary, status: Status, question: qs.Questi
         return f"The run stays {stands(store, root)}: {_named(left)} is open yet."
     if not root.state.supervised:
         return "outlast did not start its program: start it yourself, and the run goes on."
+    now, children = datetime.now(UTC), find.children_in(store)
+    if verdict.is_out_of_budget(root.state, now, children):
+        command = standing.resume_command(root.state, now, children)
+        return f"The run is not started by this, for {_SPENT}: `{command}` lets it go on."
     if not starts or status != "parked":
         return f"The run is not started by this: `outlast resume {root.run}` lets it go on."
     launch = control.launch_of(store, root)

@@ -113,6 +113,11 @@ def go_on_command(state: RunState, now: datetime, children: Children) -> str:
         return settle_command(children, state)
     if state.status == "parked" and verdict.is_waiting(state, now):
         return answer_command(state.run, questions.waited_for(state.questions, state.waits)[0])
+    return resume_command(state, now, children)
+
+
+def resume_command(state: RunState, now: datetime, children: Children) -> str:
+    """The command that starts a run that rests, with the budget that it lacks."""
     other = state.cause == "budget" and verdict.is_other_limit(state.evidence)
     if other or not verdict.is_out_of_budget(state, now, children):
         return f"outlast resume {state.run}"
