@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         "an agent that ends without having heard an answer, and is done",
         APPROVALS,
-        "        return bool(qs.open_among(questions) or answered & (self._waiting - self._heard))\n",
+        "        return bool(qs.open_among(questions) or answered & self._unheard)\n",
         "        return bool(qs.open_among(questions))\n",
         (f"{CALLS}::test_an_agent_that_ends_without_having_heard_an_answer_goes_on",),
     ),
@@ -194,5 +194,12 @@ MUTANTS = (
         "        if self._approvals.rejection:",
         "        if False:",
         (f"{GUARDED}::test_rejected_its_program_is_refused_with_the_reason_and_the_command_fails",),
+    ),
+    Mutant(
+        "a session resumed without a prompt that does not hear what else was answered",
+        "supervisor/agent/start.py",
+        "            self._approvals.tell_later()\n",
+        "            pass\n",
+        (f"{CALLS}::test_resumed_without_a_prompt_an_agent_hears_what_else_was_answered",),
     ),
 )

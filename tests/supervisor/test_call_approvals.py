@@ -404,7 +404,7 @@ def test_a_call_that_was_put_aside_passes_when_its_session_asks_about_it_again(t
         raise AttemptDies
 
 
-def aside_in_session(folder: Path) -> tuple[str, Path]:
+def aside_in_session(folder: Path, *, beside: bytes = b"") -> tuple[str, Path]:
     """Claude Code put a call aside and ended: its session, and its transcript."""
     with minded(folder, approve=HTTP) as there:
         session = there.start().session
@@ -419,6 +419,8 @@ def aside_in_session(folder: Path) -> tuple[str, Path]:
         there.attempt._approvals.defers = True
         there.attempt.look()
         assert decision(there, before("claude", POST, "call_1")) == "defer"
+        if beside:
+            assert decision(there, beside) == "deny"
         with pytest.raises(WaitsForPerson):
             there.attempt.finish()
         raise AttemptDies
@@ -434,6 +436,27 @@ def test_the_session_that_put_a_call_aside_is_resumed_without_a_prompt_and_as_it
         assert command[:3] == ("claude", "--resume", session)
         assert command[-1] == "-p", "the user's own prompt is not given again"
         assert path.read_bytes() == before
+        raise AttemptDies
+
+
+@pytest.mark.parametrize("given", ["approved", "rejected"])
+def test_resumed_without_a_prompt_an_agent_hears_what_else_was_answered(
+    tmp_path: Path, given: ev.Answer
+) -> None:
+    """With the result of the call that it had put aside, and else in a next attempt. The other call was a sub-agent's."""
+    of_subagent = json.loads(before("claude", POST_OTHERWISE, "call_2")) | {"agent_id": "a1"}
+    aside_in_session(tmp_path, beside=json.dumps(of_subagent).encode())
+    with minded(tmp_path, approve=HTTP) as there:
+        answer(there, "approved")
+        answer(there, given, question="a2")
+        assert there.start("claude", "-p", "x").command[-1] == "-p"
+        assert there.attempt.waits, "nobody has told it yet"
+        assert decision(there, before("claude", POST, "call_1")) == "allow"
+        assert there.attempt.waits
+        _, out = there.ask(after("claude", POST, "call_1"))
+        assert ("make this call now" if given == "approved" else "a person rejected it") in out.decode()
+        assert "(a1)" not in out.decode()
+        assert not there.attempt.waits
         raise AttemptDies
 
 

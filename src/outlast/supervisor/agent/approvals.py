@@ -55,6 +55,7 @@ class CallApprovals:
         self.put_aside = ""  # the call that it has put aside: it ends then, and asks about that one call when it is resumed
         self._subjects: dict[str, CallRecord | None] = {}  # by question
         self._waiting: set[str] = set()  # in this attempt: its agent heard that they wait
+        self._untold: set[str] = set()  # of earlier attempts, where this one began without a prompt
         self._heard: set[str] = set()  # the questions whose answers this attempt's agent has heard
         self.rejection = ""  # why the last call that was rejected was not made, in this attempt
         self._refused: dict[str, int] = {}  # how often its call was made again while a question was open
@@ -217,11 +218,22 @@ class CallApprovals:
             self._note_heard(question)
         return lines
 
+    def tell_later(self) -> None:
+        """The attempt begins without a prompt: what a prompt would say of answers, `news` says with the result of its first call."""
+        self.expire()
+        for question in self._run.state.questions:
+            if question.kind == "question" or self._subject(question.id) is not None:
+                self._untold.add(question.id)
+
+    @property
+    def _unheard(self) -> set[str]:
+        return (self._waiting | self._untold) - self._heard
+
     def news(self) -> list[str]:
         """The words about what was answered since the agent heard that it waits. Each once."""
         found = []
         for question in self._run.state.questions:
-            if question.id in self._waiting - self._heard and not question.is_open:
+            if question.id in self._unheard and not question.is_open:
                 self._heard.add(question.id)
                 is_call = question.kind == "approval"
                 words = f"{question.text} ({question.id}): {self._of_call(question)}"
@@ -279,7 +291,7 @@ class CallApprovals:
         """Whether somebody has to answer, or the agent of this attempt has not heard an answer."""
         questions = self._run.state.questions
         answered = {each.id for each in questions if not each.is_open}
-        return bool(qs.open_among(questions) or answered & (self._waiting - self._heard))
+        return bool(qs.open_among(questions) or answered & self._unheard)
 
     def finish(self) -> None:
         """The agent or command ended. Raises WaitsForPerson while somebody has to answer, and where it has not heard an

@@ -159,7 +159,9 @@ class AgentStart:
         now = self._run.state.session  # what follows is the agent's own doing
         session.record(now if now is not None and now.session == known.session else known)
         prompt = ""
-        if not self._aside:
+        if self._aside:
+            self._approvals.tell_later()
+        else:
             prompt = prompts.resumed(
                 self._run.contract, *self._before, [*cuts, *self._left], interruptions.settled(self._run),
                 self._agent.budget.wrap_up(), self._unnamed(ask), self._approvals.for_prompt(),
