@@ -136,4 +136,11 @@ MUTANTS = (
             "tests/supervisor/test_person.py::test_a_run_whose_time_is_over_says_so_when_it_is_answered_and_goes_on_with_more",
         ),
     ),
+    Mutant(
+        "a run of another user started by root's answer",
+        "acts/approve.py",
+        "        if other := _other_user(self.store, run):\n",
+        "        if other := '':\n",
+        (f"{HOST}::test_a_run_of_another_user_is_answered_and_not_started_as_root",),
+    ),
 )

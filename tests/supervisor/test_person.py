@@ -1,6 +1,7 @@
 """A person in the loop of supervised scripts: real processes, and a file outside that says what was done."""
 
 import json
+import os
 import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from outlast.processes import reap
 from outlast.runs.engine.steps import Append
 from tests.supervisor.host import Host
 from tests.support import commands
-from tests.support.environment import TIMEOUT_S
+from tests.support.environment import NOBODY, TIMEOUT_S, need_root
 from tests.support.processes import wait_for
 
 OUTLAST = shlex.join(commands.ARGV)
@@ -335,3 +336,29 @@ def test_waiting_for_a_person_spends_no_time_of_a_budget(host: Host) -> None:
     assert host("resume", "t", "--project", str(host.repository("t"))).code == 0
     lived = timedelta(milliseconds=host.summary("t").state.spent.time_ms - spent_ms)
     assert timedelta() < lived <= datetime.now(UTC) - began
+
+
+@pytest.mark.root
+def test_a_run_of_another_user_is_answered_and_not_started_as_root(host: Host) -> None:
+    """Whoever runs an agent as another user, so that it can do less, must not start it as root by a word."""
+    need_root()
+    assert starts(host, DEPLOY) == 3
+    run = host.summary("t").run
+    folder = host.store.local.run_folder(run)
+    owner = folder.stat().st_uid
+    os.chown(folder, NOBODY, -1)
+    assert "works as nobody and is not started by this" in person(host, "approve", "t", "--dry-run")
+    said = person(host, "approve", "t")
+    assert "a1 is approved; it works as nobody, so it was not started" in said
+    assert "typed as nobody" in said
+    assert host.summary("t").state.attempts == 1
+    os.chown(folder, owner, -1)
+    assert host("resume", run).code == 0
+    assert done(host) == ["deployed"]
+
+
+def test_approve_of_a_run_that_asks_a_question_names_the_command_that_answers_it(host: Host) -> None:
+    assert starts(host, "outlast ask 'which API?'") == 3
+    said = refused(host, "approve", "t")
+    assert "does not wait for an approval; it waits for q1 which API?" in said
+    assert f"answer {host.summary('t').run} --id q1" in said

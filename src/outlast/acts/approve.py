@@ -21,7 +21,7 @@ from outlast.errors import OutlastError, RunRefused, UsageError
 from outlast.inspect import find, questions as inspect_questions, standing
 from outlast.operations import requests
 from outlast.processes import reap
-from outlast.processes.proc import environ_value, lineage
+from outlast.processes.proc import environ_value, lineage, user_name
 from outlast.runs.engine.questions import REPLY_CHARS_MAX, AnswerArgs
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import resume as control
@@ -84,6 +84,11 @@ class AnswerPlan:
         found = verdict.of(state, status, now, children)
         if not state.supervised:
             return ActOutcome(says=f"{says}.", hint="start its program, and it goes on", link=run)
+        if other := _other_user(self.store, run):
+            hint = f"`outlast resume {run}`, typed as {other}, lets it go on"
+            return ActOutcome(
+                says=f"{says}; it works as {other}, so it was not started.", hint=hint, link=run
+            )
         if not self.starts or not found.wakes:
             spent = f"; {_SPENT}" if verdict.is_out_of_budget(state, now, children) else ""
             command = standing.go_on_command(state, now, children)
@@ -188,7 +193,14 @@ def _meant(root: Summary, word: Word, wanted: str) -> qs.Question:
         before = [each for each in state.questions if not each.is_open and each.kind == kind]
         if len(before) == 1:  # by a command that was killed before it said so, perhaps
             raise _answered(root, before[0])
-        raise UsageError(f"{called(root)} does not wait for {what}", hint=f"see `outlast show {root.run}`")
+        others = qs.open_among(state.questions)
+        hint = (
+            f"`{inspect_questions.answer_command(root.run, others[0])}`"
+            if others
+            else f"see `outlast show {root.run}`"
+        )
+        also = f"; it waits for {_named(others)}" if others else ""
+        raise UsageError(f"{called(root)} does not wait for {what}{also}", hint=hint)
     if len(fits) > 1:
         raise UsageError(
             f"{called(root)} waits for {len(fits)} answers: {_named(fits)}",
@@ -266,10 +278,21 @@ def _afterwards(store: Store, root: Summary, status: Status, question: qs.Questi
     if verdict.is_out_of_budget(root.state, now, children):
         command = standing.resume_command(root.state, now, children)
         return f"The run is not started by this, for {_SPENT}: `{command}` lets it go on."
+    if other := _other_user(store, root.run):
+        return f"The run works as {other} and is not started by this: `outlast resume {root.run}`, typed as {other}, lets it go on."
     if not starts or status != "parked":
         return f"The run is not started by this: `outlast resume {root.run}` lets it go on."
     launch = control.launch_of(store, root)
     return f"{name(root)} then goes on in the background." if launch is not None else ""
+
+
+def _other_user(store: Store, run: str) -> str:
+    """The user that a run works as, where that is not ours: nobody's answer, not even root's, gives its command another one."""
+    try:
+        uid = store.local.run_folder(run).stat().st_uid
+    except OSError:
+        return ""
+    return "" if uid == os.geteuid() else user_name(uid)
 
 
 def _named(found: "list[qs.Question] | qs.Questions") -> str:
