@@ -143,4 +143,11 @@ MUTANTS = (
         "        if other := '':\n",
         (f"{HOST}::test_a_run_of_another_user_is_answered_and_not_started_as_root",),
     ),
+    Mutant(
+        "a run of another store answers here",
+        "acts/approve.py",
+        "        if run := _supervised_by(each.pid):\n",
+        "        if run := '':\n",
+        (f"{HOST}::test_what_a_run_of_another_store_started_answers_no_questions_here",),
+    ),
 )

@@ -174,6 +174,22 @@ def test_what_a_run_started_answers_nobodys_questions(host: Host, how: str) -> N
     assert listed(host)["standing"] == "waiting"
 
 
+def test_what_a_run_of_another_store_started_answers_no_questions_here(host: Host, tmp_path: Path) -> None:
+    """Its marks are gone, and so are its parents; this store knows nothing of the supervisor that is above it."""
+    assert starts(host, DEPLOY) == 3
+    run = host.summary("t").run
+    approve = f"{OUTLAST} approve {run} --store {shlex.quote(host.store.url)}"
+    tried = "until grep -q code ../tried; do sleep 0.05; done"
+    apart = f"setsid -f env -i HOME=$HOME PATH=$PATH sh -c {shlex.quote(f'{approve} > ../tried 2>&1; echo code $? >> ../tried')}"
+    words = script(host, "touch ../tried", apart, tried, task="other")
+    other = host.start("other", *words, options=("--headless",), OUTLAST_STORE=str(tmp_path / "another"))
+    assert other.wait(TIMEOUT_S) == 0, host.said("other")
+    said = (host.folder / "tried").read_text()
+    assert "only a person outside of every run answers" in said
+    assert said.endswith("code 2\n")
+    assert listed(host)["standing"] == "waiting"
+
+
 def test_what_was_to_wait_at_the_first_start_waits_in_every_later_one(host: Host) -> None:
     """Typed again without the option, and with the file of the repository rewritten by an agent."""
     folder = host.repository("t")

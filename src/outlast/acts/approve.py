@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import time
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ Word = Literal["approve", "reject", "answer"]
 _RECORDED: dict[Word, ev.Answer] = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 _TEXT_CHARS = 2_000
 CALL_CHARS_MAX = 50_000
+_OF_SUPERVISOR = re.compile(r"/runs/([0-9A-Za-z]+)/(?:socket\.told|guardian\.lock)$")
 _SPENT = "its time is over, or its budget is spent"
 
 
@@ -154,11 +156,23 @@ def run_around(store: Store, pid: int) -> str:
         mark = environ_value(each.pid, reap.MARK)
         if mark:
             return os.fsdecode(mark).rpartition(".")[0]
+        if run := _supervised_by(each.pid):
+            return run
     pids = {each.pid for each in above}
     for summary in find.all_runs(store, RunFilter(parent="", statuses=("running",)), unreadable=True):
         watcher = lock.of(store.local, summary.run)
         if watcher is not None and pids & {watcher.guardian, watcher.supervisor}:
             return summary.run
+    return ""
+
+
+def _supervised_by(pid: int) -> str:
+    """The run whose supervisor or guardian a process is, by the files that it has open: also of a store that is not ours."""
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # closed between our two looks
+                if found := _OF_SUPERVISOR.search(os.readlink(entry.path)):
+                    return found[1]
     return ""
 
 
