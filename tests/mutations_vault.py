@@ -8,6 +8,22 @@ GONE = f"{WORKSPACE}/test_submodules_gone.py"
 
 MUTANTS = (
     Mutant(
+        "a HEAD that a cut left empty and that stays so",
+        "runs/files.py",
+        "        text = git_marks.mend(self.saver, wanted, locks.boot_id())\n",
+        "        text = ''\n",
+        ("tests/runs/test_files.py::test_after_another_boot_a_repository_without_its_head_is_known_again",),
+    ),
+    Mutant(
+        "a HEAD that a person emptied is written",
+        "workspace/restore/git_marks.py",
+        " or source.held.meta.boot_id == boot_id:",
+        ":",
+        (
+            f"{WORKSPACE}/test_git_marks.py::test_what_was_emptied_since_this_boot_or_is_not_blank_is_left_alone",
+        ),
+    ),
+    Mutant(
         "a pack that another is about to publish is removed",
         "workspace/compact/repack.py",
         "    if not rooms_in_use(folder.parent.parent) and",

@@ -345,6 +345,23 @@ def test_after_another_boot_the_repository_gets_back_what_its_own_git_had_not_fl
     assert "came back from the vault" in warned.text
 
 
+def test_after_another_boot_a_repository_without_its_head_is_known_again(
+    start: Start, store: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = git(work, "symbolic-ref", "HEAD")
+    with pytest.raises(BodyError), start(workspace=work, files="keep") as run:
+        for beat in run.beats():
+            beat.done()
+            break
+        fail(None)
+    (work / ".git/HEAD").write_text("")
+    monkeypatch.setattr("outlast.store.locks.boot_id", lambda: "another boot")
+    with start(workspace=work, files="keep"):
+        assert git(work, "symbolic-ref", "HEAD") == branch
+    [warned] = [event for event in journal_of(store) if isinstance(event, ev.Warned)]
+    assert "HEAD had no content" in warned.text
+
+
 def test_what_a_damaged_index_names_is_saved_before_the_index_goes_back(
     start: Start, store: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ from outlast.workspace.capture import branch
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import objects, refs
 from outlast.workspace.repo import workspace_around
-from outlast.workspace.restore import power_cut, recreate, restore as workspace_restore
+from outlast.workspace.restore import git_marks, power_cut, recreate, restore as workspace_restore
 from outlast.workspace.restore.worktree import Worktree
 from outlast.workspace.rules import Limits
 from outlast.workspace.types import LeftOut, Purpose, Save, raw
@@ -180,9 +180,12 @@ class Files:
         if not head.save_point:
             return [made(self._first(head), at, head), *self._refused(at)]
         wanted = head.save_point if mode == "rewind" else head.last_save or head.save_point
+        text = git_marks.mend(self.saver, wanted, locks.boot_id())
         self._recreate(wanted, head, alive_until_s, moved_is_fine=moved_is_fine)
         self._anchor(head)
         found, events = self._found(wanted, head, at)
+        if text:
+            events.insert(0, ev.Warned(at=at, level=f"repository known again {wanted[:12]}", text=text))
         held = self._point(head)
         if held is None:
             return events + self._begin_anew(head, mode, at, moved_is_fine=moved_is_fine)

@@ -15,7 +15,6 @@ import psycopg
 from outlast import faults
 from outlast.errors import (
     LeaseLost,
-    StoreBusy,
     StoreError,
     StoreRefused,
     StoreRewound,
@@ -434,7 +433,7 @@ class ServerLeases:
     def renew(self, leases: Iterable[Lease]) -> dict[str, str]:
         """See `Store.renew`. The session's own thread renews too."""
         mine = [lease for lease in leases if isinstance(lease, PostgresLease)]
-        with contextlib.suppress(Unanswered, StoreUnreachable, StoreBusy):
+        with contextlib.suppress(Unanswered, StoreUnreachable):
             self._renew()  # without an answer, those whose time is over are said to be lost
         return {lease.run: why for lease in mine if (why := self._why_lost(lease))}
 

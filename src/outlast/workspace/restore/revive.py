@@ -232,6 +232,18 @@ def _make(place: repo.Repo, own: Path, content: _Content) -> Revived:
     return Revived(len(brought), tuple(left))
 
 
+def settings_of(
+    noted: dict[bytes, bytes], folder: Path, common: Path, vault: Path, algo: objects.Algo, *, linked: bool
+) -> bytes:
+    """The settings of the repository of a folder, as they were noted; without those that run something."""
+    begin = _format(algo, bare=linked and common.name != ".git")
+    if not linked and common != folder / ".git":
+        begin += os.fsencode(_at(folder, common))
+    if record.WORKTREE_CONFIG in noted:
+        begin += b"[extensions]\n\tworktreeConfig = true\n"
+    return begin + record.harmless_config(noted.get(b"config", b""), common, vault)[0]
+
+
 def noted_in(entry: objects.Entry | None, reader: ObjectReader, algo: objects.Algo) -> dict[bytes, bytes]:
     if entry is None:
         return {}
