@@ -24,7 +24,7 @@ KINDS = {
 }  # fmt: skip
 
 
-class Cut:
+class BlankMarks:
     """A repository of a kind, of which there is a save."""
 
     def __init__(self, kind: str, room: Path) -> None:
@@ -73,15 +73,17 @@ class Cut:
 
 
 @pytest.fixture
-def cut(kind: str, tmp_path: Path) -> Iterator[Cut]:
-    made = Cut(kind, tmp_path)
+def cut(kind: str, tmp_path: Path) -> Iterator[BlankMarks]:
+    made = BlankMarks(kind, tmp_path)
     with contextlib.closing(made.saver):
         yield made
 
 
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_repository_whose_small_files_are_blank_is_known_again(cut: Cut, kind: str, *, zeros: bool) -> None:
+def test_a_repository_whose_small_files_are_blank_is_known_again(
+    cut: BlankMarks, kind: str, *, zeros: bool
+) -> None:
     names = KINDS[kind]
     for lost in (*((name,) for name in names), names):
         for name in lost:
@@ -96,7 +98,7 @@ def test_a_repository_whose_small_files_are_blank_is_known_again(cut: Cut, kind:
 
 
 @pytest.mark.parametrize("kind", ["plain", "linked"])
-def test_what_was_emptied_since_this_boot_or_is_not_blank_is_left_alone(cut: Cut) -> None:
+def test_what_was_emptied_since_this_boot_or_is_not_blank_is_left_alone(cut: BlankMarks) -> None:
     from outlast.store import locks
 
     head = cut.places["HEAD"]

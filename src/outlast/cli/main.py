@@ -179,14 +179,14 @@ class Parser(argparse.ArgumentParser):
         self, found: argparse.Namespace, words: list[str], plain: list[str]
     ) -> tuple[list[str], list[str]]:
         """Give words that argparse had no place for to the arguments that it took for left out. Returns those that are left."""
-        left = [*words, *plain]
+        words, plain = [*words], [*plain]
         for action in self._actions:
             is_free = action.nargs == argparse.OPTIONAL and not action.option_strings
-            if left and is_free and getattr(found, action.dest) == action.default:
-                value = self._get_value(action, left.pop(0))
+            if (words or plain) and is_free and getattr(found, action.dest) == action.default:
+                value = self._get_value(action, (words or plain).pop(0))
                 self._check_value(action, value)
                 setattr(found, action.dest, value)
-        return [], left
+        return words, plain
 
     def _after_separator(self, words: list[str]) -> list[str]:
         """Without a `--` before the name of a command below, where argparse takes it for the name."""
