@@ -114,7 +114,10 @@ class HostileNight:
 def test_killed_at_random_instants_it_is_made_once(under: Under, trial: int, rng: random.Random) -> None:
     call = call_of(under, SHAPES[trial % len(SHAPES)])
 
+    heard: list[str] = []
+
     def says(history: History, plays: int) -> Step:
+        heard.append(history.last_text[-600:])
         is_asked = any(words in history.last_text for words in AGAIN)
         if not history.responses or (is_asked and not made(under)):
             return Step("Now.", (call,))
@@ -130,4 +133,4 @@ def test_killed_at_random_instants_it_is_made_once(under: Under, trial: int, rng
     used = [item.event.approved for item in events if isinstance(item.event, ev.EffectIntended)]
     used = [each for each in used if each]
     assert len(used) == len(set(used)), night.story
-    assert made(under) == ["comment"], night.story
+    assert made(under) == ["comment"], (night.story, heard)
