@@ -203,6 +203,11 @@ MUTANTS = (
         (f"{RACES}::test_a_document_is_held_although_the_connection_is_cut_on_the_way",),
     ),
     Mutant(
+        "postgres: a name that is free when the server sees that a connection is closed",
+        "store/postgres/shelf.py", "            connection.execute(_LET_GO)\n", "            pass\n",
+        (f"{RACES}::test_what_is_let_go_of_is_free_at_once",),
+    ),
+    Mutant(
         "postgres: the isolation that the database prefers",
         DATABASE, ", set_config('default_transaction_isolation', 'read committed', false)\n", "\n",
         (f"{RACES}::test_a_database_that_prefers_another_isolation_changes_nothing",),

@@ -4,6 +4,7 @@ The witness says how often the call was made: never more often than it was appro
 
 import json
 import random
+import re
 import shlex
 import subprocess
 from dataclasses import dataclass, field
@@ -22,7 +23,9 @@ BLOWS_MAX = 4
 START_S, ANSWER_S = 5.0, 0.8  # within these a blow falls
 SHAPES = ("plain", "file", "make", "npm", "background")
 TRIALS = 20
-AGAIN = ("make this call now", "did not happen", "Make it again if", "Make the call again")
+AGAIN = re.compile(
+    "make this call now|did not happen|make it (again )?if|make the call again|repeat what is missing", re.IGNORECASE
+)
 
 
 def call_of(under: Under, shape: str) -> Call:
@@ -118,7 +121,7 @@ def test_killed_at_random_instants_it_is_made_once(under: Under, trial: int, rng
 
     def says(history: History, plays: int) -> Step:
         heard.append(history.last_text[-600:])
-        is_asked = any(words in history.last_text for words in AGAIN)
+        is_asked = AGAIN.search(history.last_text) is not None
         if not history.responses or (is_asked and not made(under)):
             return Step("Now.", (call,))
         return Step("Done.")
@@ -133,4 +136,4 @@ def test_killed_at_random_instants_it_is_made_once(under: Under, trial: int, rng
     used = [item.event.approved for item in events if isinstance(item.event, ev.EffectIntended)]
     used = [each for each in used if each]
     assert len(used) == len(set(used)), night.story
-    assert made(under) == ["comment"], (night.story, heard)
+    assert made(under) == ["comment"], "\n".join([*night.story, "-- heard:", *heard])

@@ -562,6 +562,16 @@ def test_a_document_is_held_although_the_connection_is_cut_on_the_way(
     assert len(proxy.cuts) == 3
 
 
+def test_what_is_let_go_of_is_free_at_once(on_host: OnHost) -> None:
+    """A server sees that a connection is closed some time later."""
+    first, other = on_host("a"), on_host("b")
+    for _ in range(200):
+        with first.exclusive("r1", "asking", wait_s=0.0):
+            pass
+        with other.exclusive("r1", "asking", wait_s=0.0):
+            pass
+
+
 def test_a_database_that_prefers_another_isolation_changes_nothing(
     on_host: OnHost, postgres_url: str
 ) -> None:

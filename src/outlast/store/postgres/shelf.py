@@ -28,6 +28,7 @@ SELECT name FROM (SELECT name, at, row_number() OVER (ORDER BY at DESC, name) AS
 WHERE place > %s OR at < clock_timestamp() - %s * interval '1 s'
 """
 _TRY = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+_LET_GO = "SELECT pg_advisory_unlock_all()"
 
 
 class RowShelf:
@@ -115,6 +116,15 @@ def held_name(database: Server, name: str, wait_s: float | None) -> Iterator[Con
     connection = database.repeat(lambda: _taken(database, name, deadline_s))
     try:
         yield connection
+    finally:
+        _let_go(database, connection)
+
+
+def _let_go(database: Server, connection: Connection) -> None:
+    """Close it, when the server has let its name go: by itself it sees later that a connection is closed."""
+    try:
+        with contextlib.suppress(psycopg.Error), database.limit(connection):
+            connection.execute(_LET_GO)
     finally:
         connection.close()
 
