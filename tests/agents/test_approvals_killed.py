@@ -24,7 +24,8 @@ START_S, ANSWER_S = 5.0, 0.8  # within these a blow falls
 SHAPES = ("plain", "file", "make", "npm", "background")
 TRIALS = 20
 AGAIN = re.compile(
-    "make this call now|did not happen|make it (again )?if|make the call again|repeat what is missing", re.IGNORECASE
+    "make this call now|did not happen|make it (again )?if|make the call again|repeat what is missing",
+    re.IGNORECASE,
 )
 
 
