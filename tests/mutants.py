@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 240
@@ -28,8 +28,8 @@ ALL_LIMIT_S = 3600  # every test that stands beside some mutant, once
 JOBS = 2
 MUTANTS: tuple[Mutant, ...] = tuple(
     mutant
-    for file in sorted((ROOT / "tests").glob("mutations*.py"))
-    for mutant in import_module(f"tests.{file.stem}").MUTANTS
+    for file in sorted((ROOT / "tests" / "mutations").glob("*.py"))
+    for mutant in getattr(import_module(f"tests.mutations.{file.stem}"), "MUTANTS", ())
 )
 
 

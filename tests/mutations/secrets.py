@@ -1,6 +1,6 @@
-"""The breaks that `tests.mutants` tries in what looks for keys in untracked texts."""
+"""The breaks of what looks for keys in untracked texts."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 CONTENTS = "tests/workspace/test_secret_contents.py"
 TEXTS = "tests/workspace/test_secret_texts.py"

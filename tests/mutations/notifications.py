@@ -1,6 +1,6 @@
-"""Breaks of notices, their links and their settings; `tests.mutants` tries them."""
+"""The breaks of notices, their links and their settings."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 DELIVERY = "tests/notifications/test_delivery.py"
 CHANNELS = "tests/notifications/test_channels.py"

@@ -1,6 +1,6 @@
 """The breaks of what a save reads: files that are in the middle of a write."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 LONG = "tests/workspace/test_long_writes.py"
 MIDDLE = f"{LONG}::test_a_file_read_in_the_middle_of_a_write_is_read_again"

@@ -1,6 +1,6 @@
-"""Breaks of what sees an outward call in another form, and of what masks secrets in one."""
+"""The breaks of what sees an outward call in another form, and of what masks secrets in one."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 CORPUS = "tests/agents/outward/test_corpus.py::test_every_command_of_the_corpus_has_its_class"
 COMMANDS = "tests/core/test_passwords.py"

@@ -1,6 +1,6 @@
 """The breaks of what tells whose program it is that a call left running, and how long it is waited for."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 BACKGROUND = "tests/supervisor/test_background_effects.py"
 CALLS = "supervisor/agent/calls"

@@ -1,6 +1,6 @@
 """The breaks of what brings the user's objects into a vault, and back."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 WORKSPACE = "tests/workspace"
 VAULT = f"{WORKSPACE}/test_vault.py"

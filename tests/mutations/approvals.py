@@ -1,6 +1,6 @@
 """The breaks of what makes a call wait for a person, be bound to its approval, and pass once."""
 
-from tests.mutations import SUPERVISOR, Mutant
+from tests.mutations.mutant import SUPERVISOR, Mutant
 
 CALLS = f"{SUPERVISOR}/test_call_approvals.py"
 GUARDED = f"{SUPERVISOR}/test_guarded_approvals.py"

@@ -1,6 +1,6 @@
 """The breaks of what tells two calls that reach outside apart: verb, target and all that the world receives."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 CONTENTS = "tests/agents/outward/test_contents.py"
 GUARD = "tests/supervisor/test_guard_contents.py"

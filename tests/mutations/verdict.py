@@ -1,6 +1,6 @@
-"""The breaks that `tests.mutants` tries of the one verdict on a run: what it needs, who is woken, which wall still stands."""
+"""The breaks of the one verdict on a run: what it needs, who is woken, which wall still stands."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 TABLE = "tests/core/test_verdict.py"
 PERSON = "tests/cli/test_needs_a_person.py"

@@ -1,6 +1,6 @@
 """The breaks of what minds agents: their hooks and transcripts, and what keeps a session from being lost."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 HOOKS = "tests/supervisor/test_hooks.py"
 TRANSCRIPTS = "tests/supervisor/test_transcripts.py"

@@ -1,6 +1,6 @@
-"""Breaks of the hooks by HTTP, and of what decides whether there are any."""
+"""The breaks of the hooks by HTTP, and of what decides whether there are any."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 HTTP = "tests/supervisor/test_http_hooks.py"
 REAL_HTTP = "tests/agents/test_http_hooks.py"

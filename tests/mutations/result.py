@@ -1,6 +1,6 @@
 """The breaks of taking over, undoing and forgetting: each would lose work, or leave a repository between two states."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 APPLY = "tests/cli/test_apply.py"
 UNDO = "tests/cli/test_undo.py"

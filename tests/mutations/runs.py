@@ -1,6 +1,6 @@
-"""The breaks that `tests.mutants` tries of Python runs: which run a start means, leftovers of acts; and of an agent's end."""
+"""The breaks of Python runs: which run a start means, leftovers of acts; and of an agent's end."""
 
-from tests.mutations import RUNS, SUPERVISOR, Mutant
+from tests.mutations.mutant import RUNS, SUPERVISOR, Mutant
 
 LEFTOVERS = f"{RUNS}/test_leftovers.py"
 OTHERS = f"{SUPERVISOR}/test_other_users.py"

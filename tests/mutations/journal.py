@@ -1,27 +1,13 @@
-"""The breaks that `tests.mutants` tries; those of what minds agents are in `mutations_agents`."""
+"""The breaks of what keeps a run's journal, its saves and its recovery whole through kills and broken disks."""
 
-from dataclasses import dataclass
+from tests.mutations.mutant import RUNS, SUPERVISOR, Mutant
 
 CRASH = "tests/crash"
 FLUSHES = "tests/workspace/test_flushes.py::test_a_later_save_flushes_its_pack_and_ref_and_nothing_else"
-RUNS = "tests/runs"
-SUPERVISOR = "tests/supervisor"
 KILLED = f"{CRASH}/test_saves_killed.py"
 POINT = f"{CRASH}/test_points.py::test_every_named_point_is_met_and_survived"
 RULES = f"{CRASH}/test_rules.py"
 GROUP = f"{CRASH}/test_disk_errors.py::test_in_a_group_commit"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One break: in `file` under src/outlast, `old` (there exactly once) becomes `new`."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
 
 MUTANTS = (
     Mutant(

@@ -1,6 +1,6 @@
 """The breaks of what is told while a run works: lines within lines, a wait for a reader, an object that is not whole."""
 
-from tests.mutations import SUPERVISOR, Mutant
+from tests.mutations.mutant import SUPERVISOR, Mutant
 
 LINES = f"{SUPERVISOR}/test_beat_lines.py"
 FEED = f"{SUPERVISOR}/test_json_lines.py"

@@ -1,6 +1,6 @@
 """The breaks of what makes an answer count only when its caller has got it."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 HEARD = "tests/supervisor/test_heard_answers.py"
 SUBAGENTS = "tests/supervisor/test_subagent_calls.py"

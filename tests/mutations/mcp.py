@@ -1,6 +1,6 @@
 """The breaks in `outlast mcp`: what it says of its run, whom it lets settle, and what each revision of the protocol gets."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 SERVER, TOOL_CALLS = "mcp/server.py", "supervisor/socket/tool_calls.py"
 PROTOCOL, RUNS, SETTLE = "tests/mcp/test_protocol.py", "tests/mcp/test_runs.py", "tests/mcp/test_settle.py"

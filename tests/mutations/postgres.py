@@ -1,6 +1,6 @@
-"""Breaks of the store that hosts share, each with the race or refusal that notices. The list and its form: `mutations.py`."""
+"""The breaks of the store that hosts share, each with the race or refusal that notices."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 RACES = "tests/store/test_postgres_races.py"
 SUITE = "tests/store/test_postgres.py::TestPostgres"

@@ -1,6 +1,6 @@
-"""Breaks of the ledger, of the wrap-up, of the gateway and of the walls; `tests.mutants` tries them."""
+"""The breaks of the ledger, of the wrap-up, of the gateway and of the walls."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 CORE = "tests/core/test_budget.py"
 RUN_BUDGET = "tests/runs/test_budget.py"

@@ -1,6 +1,6 @@
-"""Breaks of the page's server, of its guard and of its stream of events; `tests.mutants` tries them."""
+"""The breaks of the page's server, of its guard and of its stream of events."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 SERVER = "tests/web/test_server.py"
 GUARD = "tests/web/test_guard.py"

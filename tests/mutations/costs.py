@@ -1,6 +1,6 @@
 """The breaks of what a call of an agent costs, and of what makes it cheap: a flush too many, and one too few."""
 
-from tests.mutations import RUNS, SUPERVISOR, Mutant
+from tests.mutations.mutant import RUNS, SUPERVISOR, Mutant
 
 COSTS = f"{SUPERVISOR}/test_call_costs.py"
 CHANGE = f"{COSTS}::test_a_call_with_its_save_has_eight_flushes_and_starts_no_git"

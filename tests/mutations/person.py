@@ -1,6 +1,6 @@
-"""The breaks that `tests.mutants` tries of a person in the loop: who approves what, once, before it is done."""
+"""The breaks of a person in the loop: who approves what, once, before it is done."""
 
-from tests.mutations import Mutant
+from tests.mutations.mutant import Mutant
 
 FOLD = "tests/core/test_questions.py"
 RUNS = "tests/runs/test_person.py"
