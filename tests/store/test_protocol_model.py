@@ -4,13 +4,14 @@ import random
 
 import pytest
 
-from tests.store import protocol_model as model, protocol_races
+from tests.store.protocol_model import campaign, races
+from tests.store.protocol_model.rules import FAULTS, FOUND_BY, MODES, MUTANTS, WRITTEN, Rules
 
 SEED_MAX = 1_000_000
 
 
 def violations(seeds: range) -> dict[str, int]:
-    found = model.campaign(model.Rules(), seeds, model.FAULTS, model.MODES, 0)
+    found = campaign.campaign(Rules(), seeds, FAULTS, MODES, 0)
     return {
         each: n
         for each, n in found.items()
@@ -31,19 +32,19 @@ def test_the_protocol_holds_in_many_schedules(rng: random.Random) -> None:
     assert violations(range(first, first + 6_500)) == {}, f"from seed {first} on"
 
 
-@pytest.mark.parametrize("name", sorted(model.MUTANTS))
+@pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_without_any_of_its_rules_the_protocol_breaks(name: str) -> None:
-    assert any(model.broken(name, seed) for seed in model.FOUND_BY[name])
+    assert any(campaign.broken(name, seed) for seed in FOUND_BY[name])
 
 
 def test_the_first_text_of_the_protocol_breaks() -> None:
-    found = model.campaign(model.Rules(**model.WRITTEN), range(60), model.FAULTS, model.MODES, 0)
+    found = campaign.campaign(Rules(**WRITTEN), range(60), FAULTS, MODES, 0)
     assert set(found) > {"schedules", "finished"}
 
 
 def test_claim_renewal_and_append_never_both_hold_a_run_in_any_order() -> None:
-    assert protocol_races.races() == 0
+    assert races.races() == 0
 
 
 def test_numbers_below_the_oldest_transaction_are_never_heard_of_too_late(whole: bool) -> None:
-    assert protocol_races.numbers(7 if whole else 6) == 0
+    assert races.numbers(7 if whole else 6) == 0

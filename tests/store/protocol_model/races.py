@@ -1,6 +1,6 @@
-"""Exhaustive small models beside `protocol_model`: statements that pass each other in READ COMMITTED, and subscription numbers.
+"""Exhaustive small models beside the model: statements that pass each other in READ COMMITTED, and subscription numbers.
 
-python -m tests.store.protocol_races          both; exit 0 when the fixed rules hold and every broken variant is found broken
+python -m tests.store.protocol_model.races          both; exit 0 when the fixed rules hold and every broken variant is found broken
 """
 
 import itertools
