@@ -133,7 +133,7 @@ def test_share_shows_the_split_and_sets_it_only_with_yes(cli: Cli, store: Store)
     assert limit(store, "t70") == Allowance(tokens=found["shares"][0]["limit"])
     cli.ok("cancel", "t71")
     last = cli.ok("budget", "share", "--yes").out.splitlines()
-    assert last[-2] == "total 5M: 4.95M to 1 runs, 50k used by runs that are over"
+    assert last[-2] == "total 5M: 4.95M to 1 run, 50k used by runs that are over"
     assert last[-1].endswith("came back from runs that did not need it")
     assert limit(store, "t70") == Allowance(tokens=4_950_000)
 

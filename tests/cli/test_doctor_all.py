@@ -48,9 +48,7 @@ def saved(cli: Cli) -> Cli:
 def test_a_whole_store_is_read_whole_and_called_well(cli: Cli) -> None:
     work(act=lambda **given: f"{given['issue']}" * 9_000)
     answer = cli.ok("doctor", "--all")
-    assert re.search(r"ok    journals: \d+ events of 1 runs were read, 0 runs have flaws\n", answer.out), (
-        answer.out
-    )
+    assert re.search(r"ok    journals: \d+ events of 1 run read, flaws in 0 runs\n", answer.out), answer.out
     assert "ok    payloads: 5 of 5 are whole\n" in answer.out
     assert repaired(cli) == []
 
@@ -75,7 +73,7 @@ def test_events_filed_wrongly_are_filed_again(cli: Cli) -> None:
         db.execute("UPDATE events SET kind = 'warned' WHERE kind = 'decided'")
     assert len(found(cli)) > 3
     assert [line for line in repaired(cli) if "filed again" in line] == [
-        f"run {run} (1411): 5 events were filed again"
+        f"run {run} (1411): 5 events filed again"
     ]
     assert found(cli) == []
 
@@ -102,7 +100,7 @@ def test_an_event_without_a_checksum_is_counted_and_not_called_damaged(cli: Cli)
                 "UPDATE events SET data = ? WHERE n = ?", (re.sub(rb',"sum":"[0-9a-f]{8}"}$', b"}", data), n)
             )
     said = cli.ok("doctor", "--all").out
-    assert f"{len(rows)} events have no checksum, for an older outlast wrote them" in said
+    assert f"{len(rows)} events without a checksum, from an older outlast" in said
 
 
 def test_a_payload_that_is_missing_or_damaged_is_named(cli: Cli) -> None:

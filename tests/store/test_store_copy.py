@@ -57,7 +57,7 @@ def test_a_store_goes_to_a_database_and_back_and_its_runs_go_on_with_their_files
     copied = outlast(state, "store", "copy", here, postgres_url, cwd=folder)
     assert copied.code == 0, copied
     assert "has 2 runs" in copied.out
-    assert "1 runs that can go on do so there" in copied.out
+    assert "what can go on does so there (1 run)" in copied.out
     assert outlast(state, "show", "killed", "--json", cwd=folder).json["status"] == "handed_off"
     there = {"OUTLAST_STORE": postgres_url}
     assert {

@@ -15,6 +15,7 @@ from pathlib import Path
 from outlast.agents import registry
 from outlast.agents.common import versions
 from outlast.core import events as ev
+from outlast.core.text import count_of
 from outlast.errors import OutlastError
 from outlast.inspect.doctor import BACKUP as WHOLE_BACKUP, NAMED_MAX, Finding, advice
 from outlast.inspect.timing import Timing
@@ -77,9 +78,9 @@ def _journals(runs: list[RunHealth]) -> Iterator[Finding]:
             yield Finding("person", "journal", text, BACKUP.format(run=run.run))
     events, unchecked = sum(run.events for run in runs), sum(run.unchecked for run in runs)
     damaged = sum(bool(run.flaws) for run in runs)
-    text = f"{events:,} events of {len(runs):,} runs were read, {damaged:,} runs have flaws"
+    text = f"{count_of(events, 'event')} of {count_of(len(runs), 'run')} read, flaws in {count_of(damaged, 'run')}"
     if unchecked:
-        text += f"; {unchecked:,} events have no checksum, for an older outlast wrote them"
+        text += f"; {count_of(unchecked, 'event')} without a checksum, from an older outlast"
     yield Finding("note" if unchecked else "ok", "journals", text)
 
 
@@ -123,7 +124,7 @@ def _saves(store: Store, runs: list[RunHealth]) -> Iterator[Finding]:
             yield Finding(
                 "person", "saves", f"run {run.run} ({run.task}): no ref keeps its newest save {found.commit[:12]}", REPAIR
             )  # fmt: skip
-    yield Finding("ok", "saves", f"the newest save of {checked:,} runs was looked for")
+    yield Finding("ok", "saves", f"the newest save of {count_of(checked, 'run')} was looked for")
 
 
 class NewestSave:

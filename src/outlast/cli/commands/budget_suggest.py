@@ -298,7 +298,7 @@ def _say_split(made: budget_share.Split, stands: Mapping[str, str]) -> None:
         )
     for line in messages.table(rows):
         say(line)
-    parts = [f"{shown(sum(each.limit for each in made.shares))} to {len(made.shares)} runs"]
+    parts = [f"{shown(sum(each.limit for each in made.shares))} to {count_of(len(made.shares), 'run')}"]
     parts += [f"{shown(made.used)} used by runs that are over"] if made.used else []
     parts += [f"{shown(made.held)} held by runs that work or have failed"] if made.held else []
     say(f"total {shown(made.total)}: {', '.join(parts)}")

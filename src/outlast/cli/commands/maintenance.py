@@ -11,6 +11,7 @@ from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.progress import working
 from outlast.core.setting_values import addresses
+from outlast.core.text import count_of
 from outlast.inspect import doctor as doctors, doctor_all
 from outlast.operations import repair as repairs
 from outlast.operations.gc import runs as collector, saves, vaults
@@ -141,7 +142,7 @@ def _of(vault: vaults.Vault) -> str:
 
 def _line(vault: vaults.Vault) -> str:
     state = "   GONE" if vault.gone else ""
-    return f"{Path(vault.vault).stem}  {_of(vault)}   {vault.runs:,} runs   {vault.bytes:,} bytes{state}"
+    return f"{Path(vault.vault).stem}  {_of(vault)}   {count_of(vault.runs, 'run')}   {vault.bytes:,} bytes{state}"
 
 
 _WHY = {"over": "the run is closed", "old": "old, made by hand", "budget": "over save_disk_budget_bytes"}

@@ -21,6 +21,7 @@ from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.cli.terminal.progress import working
 from outlast.core.statuses import CLOSED
+from outlast.core.text import count_of
 from outlast.core.values import scrub
 from outlast.errors import UsageError, WorkspaceRefused
 from outlast.operations import bisect as operations_bisect, fork as forks, watch as operations_watch
@@ -423,7 +424,7 @@ def _say_brought(
     if done.recreated:
         branch = f", on branch {done.branch.removeprefix('refs/heads/')}" if done.branch else ""
         messages.tell(f"{done.folder} was gone and {'would be' if done.dry_run else 'is'} made again{branch}")
-    counts = f"{len(done.written):,} files {would}written, {len(done.deleted):,} {would}deleted"
+    counts = f"{count_of(len(done.written), 'file')} {would}written, {len(done.deleted):,} {would}deleted"
     messages.tell(f"{done.folder}: {counts}")
     for path in done.secrets:
         messages.tell(f"secret{kinds.get(path, '')} {would}restored: {path}")

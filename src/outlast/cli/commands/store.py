@@ -5,6 +5,7 @@ import contextlib
 
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.progress import working
+from outlast.core.text import count_of
 from outlast.errors import UsageError
 from outlast.store import administration, locate
 
@@ -91,11 +92,11 @@ def copy(arguments: argparse.Namespace) -> None:
             done = StoreCopy(having, getting, messages.tell).all()
     known = f" ({done.known} were there already)" if done.known else ""
     messages.say(
-        f"{target.name} has {done.runs} runs of {source.name}{known}: copied {done.events:,} events,"
-        f" {done.payloads:,} payloads, {done.documents} documents"
+        f"{target.name} has {count_of(done.runs, 'run')} of {source.name}{known}: copied {count_of(done.events, 'event')},"
+        f" {count_of(done.payloads, 'payload')}, {count_of(done.documents, 'document')}"
     )
     if done.sealed:
-        messages.say(f"{done.sealed} runs that can go on do so there; here they are handed off")
+        messages.say(f"what can go on does so there ({count_of(done.sealed, 'run')}), and is handed off here")
     for run in done.elsewhere:
         messages.say(f"run {run} worked on another host last: its files and their saves are there")
 

@@ -12,6 +12,7 @@ from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.progress import working
 from outlast.core.secrets import mask
+from outlast.core.text import count_of
 from outlast.errors import RunRefused
 from outlast.operations.transfer import archive
 
@@ -138,7 +139,9 @@ def export(arguments: argparse.Namespace) -> None:
         messages.say_json(written)
         return
     messages.say(messages.safe(written.path))
-    messages.tell(f"{written.events:,} events, {written.blobs:,} payloads, {written.size:,} bytes")
+    messages.tell(
+        f"{count_of(written.events, 'event')}, {count_of(written.blobs, 'payload')}, {written.size:,} bytes"
+    )
     _tell_files(written)
     _tell_sessions(written)
     if written.masked:

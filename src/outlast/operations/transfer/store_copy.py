@@ -14,6 +14,7 @@ from outlast import faults
 from outlast.core import events as ev, state as st
 from outlast.core.events import blobs_in
 from outlast.core.statuses import CLOSED
+from outlast.core.text import count_of
 from outlast.errors import RunRefused, StoreCorrupt, UsageError
 from outlast.inspect import find
 from outlast.operations import requests
@@ -64,7 +65,7 @@ class StoreCopy:
             self._family(root, family)
         new = {each.run for each in find.all_runs(self._source, RunFilter())} - {each.run for each in every}
         if new:
-            raise RunRefused(f"{len(new)} runs were begun meanwhile", hint="type the same again")
+            raise RunRefused(f"begun meanwhile: {count_of(len(new), 'run')}", hint="type the same again")
         return StoreCopied(
             runs=len(every), known=self._known, events=self._events, payloads=len(self._put), sealed=self._sealed,
             documents=self._documents(), elsewhere=tuple(self._elsewhere),

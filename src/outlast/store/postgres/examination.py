@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from outlast.core import events as ev, state
+from outlast.core.text import count_of
 from outlast.errors import StoreTooNew
 from outlast.store import checksums, rows as rows_of
 from outlast.store.postgres.commits import head_columns, index_keys
@@ -136,12 +137,12 @@ class _ServerRun:
         for seq, kind, key in self._misfiled:
             self._connection.execute(_FILE, (kind, key, row.id, seq))
         if self._misfiled:
-            done.append(
-                f"run {row.run} ({row.task}): {len(self._misfiled)} events are filed as they say again"
-            )
+            done.append(f"run {row.run} ({row.task}): {count_of(len(self._misfiled), 'event')} filed again")
         if self._state is not None and self._count and any(flaw.what == "head" for flaw in self._flaws):
             self._connection.execute(_PUT_HEAD, (row.id, *head_columns(self._state)))
-            done.append(f"run {row.run} ({row.task}): its head was made from its {self._count:,} events")
+            done.append(
+                f"run {row.run} ({row.task}): its head was made from its {count_of(self._count, 'event')}"
+            )
         return done
 
     def _flaw(self, what: str, text: str, *, repairable: bool = False) -> None:

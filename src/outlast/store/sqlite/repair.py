@@ -6,6 +6,7 @@ from typing import Any
 import apsw
 
 from outlast.core import events as ev
+from outlast.core.text import count_of
 from outlast.errors import StoreCorrupt
 from outlast.store.protocol import RunHealth
 from outlast.store.sqlite import examination
@@ -38,7 +39,7 @@ def _repair_run(connection: apsw.Connection, number: int) -> list[str]:
     done = []
     if "index" in wanted:
         count = _file_again(connection, number)
-        done.append(f"run {run.run} ({run.task}): {count:,} events were filed again")
+        done.append(f"run {run.run} ({run.task}): {count_of(count, 'event')} filed again")
     if "head" in wanted and run.state is not None:
         done.append(_make_head(connection, number, run))
     return done
@@ -47,7 +48,7 @@ def _repair_run(connection: apsw.Connection, number: int) -> list[str]:
 def _make_head(connection: apsw.Connection, number: int, run: RunHealth) -> str:
     assert run.state is not None, "only a run that can be folded has a head to be made"
     write_head(connection, number, run.state)
-    return f"run {run.run} ({run.task}): its head was made again from its {run.events:,} events"
+    return f"run {run.run} ({run.task}): its head was made again from its {count_of(run.events, 'event')}"
 
 
 def _file_again(connection: apsw.Connection, number: int) -> int:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from outlast.core.text import count_of
 from outlast.errors import SaveError, SaveFailed
 from outlast.store import durable
 from outlast.workspace import repo, saves
@@ -210,7 +211,9 @@ def _mend_objects(saver: Saver, place: repo.Repo, held: saves.SaveContents) -> s
         _loose(folder, oid).unlink(missing_ok=True)
     parts = []
     if found:
-        parts.append(f"{len(found):,} objects that its commits or its index name came back from the vault")
+        parts.append(
+            f"{count_of(len(found), 'object')} that its commits or its index name came back from the vault"
+        )
     if broken or lacking:
         names = ", ".join(broken[:NAMED_MAX]) or "its commits"
         parts.append(f"objects of {names} are gone for good: see `git fsck`")
