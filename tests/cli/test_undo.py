@@ -208,6 +208,23 @@ def test_a_commit_since_a_cut_off_undo_is_not_moved_aside_without_force(cli: Cli
     assert world.all_state() == before
 
 
+def test_what_another_run_did_since_goes_too_and_is_named(cli: Cli) -> None:
+    world = build(cli)
+    before = cli.ok("undo", "1411", "--dry-run", "--json").json
+    with outlast.run("1412", workspace=cli.folder, project=str(cli.folder / ".git"), files="keep") as later:
+        later.plan(["change a"])
+        for beat in later.beats():
+            world.write(cli.folder, "a", "of the other run\n")
+            beat.done()
+    foreseen = cli.ok("undo", "1411", "--dry-run")
+    done = cli.ok("undo", "1411", "--json").json
+    assert (before["later"], done["later"]) == ([], [later.id])
+    assert f"What run {later.id} did there since would go too." in foreseen.err
+    assert text(world) == "turn 2, and not staged\n"
+    assert cli.ok("undo", "1411", "--undo", "--json").json["later"] == []
+    assert text(world) == "of the other run\n"
+
+
 def test_while_a_run_lives_in_the_folder_nothing_is_undone(cli: Cli, agent: LiveAgent) -> None:
     with outlast.run("other", workspace=cli.folder) as run:
         run.plan(["one"])

@@ -191,4 +191,11 @@ MUTANTS = (
         "    ours = True\n",
         (f"{UNDO}::test_a_commit_since_a_cut_off_undo_is_not_moved_aside_without_force",),
     ),
+    Mutant(
+        "what another run did since, taken away unsaid",
+        "acts/undo.py",
+        "and at > ended_at:\n",
+        "and at > ended_at and False:\n",
+        (f"{UNDO}::test_what_another_run_did_since_goes_too_and_is_named",),
+    ),
 )

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
 
 from outlast.acts.plan import ActOutcome, called
 from outlast.core.text import count_of
@@ -11,6 +14,8 @@ from outlast.operations.saves.find import Saves, runs_in
 from outlast.operations.undo import Undone, What
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control.standing import supervisor_of
+
+LATER_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,18 @@ def take(
             )
     if back:
         return undo.bring_back(saves, root, force=force, dry_run=dry_run)
-    return undo.undo(saves, root, what, force=force, dry_run=dry_run)
+    later = tuple(_worked_since(store, root, saver.folder))
+    done = undo.undo(saves, root, what, force=force, dry_run=dry_run)
+    return msgspec.structs.replace(done, later=later)
+
+
+def _worked_since(store: Store, run: Summary, folder: Path) -> Iterator[str]:
+    """The other runs that worked in a folder after a run's newest event, newest first."""
+    ended_at = run.state.updated_at
+    for each in runs_in(store, folder, open_only=False):
+        at = each.state.updated_at
+        if each.run != run.run and at is not None and ended_at is not None and at > ended_at:
+            yield each.run
 
 
 def sentences(done: Undone) -> Iterator[str]:
@@ -87,5 +103,12 @@ def sentences(done: Undone) -> Iterator[str]:
     else:
         after = f"after beat {done.beat:,}" if done.beat else "before its first beat"
         yield f"{done.folder} {would} as run {done.run} of task {done.task} left it {after}."
+    if done.later:
+        others = (
+            f"runs {', '.join(done.later[:LATER_SHOWN])}" if len(done.later) > 1 else f"run {done.later[0]}"
+        )
+        more = f" and {len(done.later) - LATER_SHOWN:,} more" if len(done.later) > LATER_SHOWN else ""
+        goes = "would go" if done.dry_run else "is gone"
+        yield f"What {others}{more} did there since {goes} too."
     changes = " would be" if done.dry_run else ""
     yield f"{count_of(len(done.written), 'file')}{changes} written, {len(done.deleted):,}{changes} deleted."

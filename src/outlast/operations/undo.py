@@ -51,7 +51,8 @@ class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
 class Undone(msgspec.Struct, frozen=True, kw_only=True):
     """What an undo did, or would do with `dry_run`. `beat` is the last that is left; `before` the save of what was there.
 
-    `what` is "undo" where an undo was taken back. `goes_on`: it ended what a killed one had begun.
+    `what` is "undo" where an undo was taken back. `goes_on`: it ended what a killed one had begun. `later`: other runs that worked
+    there since; what they did goes too.
     """
 
     run: str
@@ -66,6 +67,7 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None = None
     goes_on: bool = False
     dry_run: bool = False
+    later: tuple[str, ...] = ()
 
 
 class _Target(NamedTuple):
