@@ -19,7 +19,7 @@ from tests.support.cut_proxy import NAME, WAYS, CutProxy, cut_proxy
 from tests.support.postgres import PostgresServer
 
 QUICK = "store.reconnect_poll_s=0.01,store.quiet_s=0.3,store.watch_look_s=0.2,store.silence_ms=1500,store.silence_look_s=0.05"
-MESSAGES_MAX = 40
+MESSAGES_MAX = 60
 Opener = Callable[[], Store]
 
 
