@@ -205,7 +205,7 @@ MUTANTS = (
     Mutant(
         "postgres: a name that is free when the server sees that a connection is closed",
         "store/postgres/shelf.py", "            connection.execute(_LET_GO)\n", "            pass\n",
-        (f"{RACES}::test_what_is_let_go_of_is_free_at_once",),
+        (f"{RACES}::test_what_is_let_go_of_is_free_before_the_server_sees_that_its_connection_is_closed",),
     ),
     Mutant(
         "postgres: the isolation that the database prefers",

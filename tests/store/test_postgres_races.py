@@ -562,10 +562,12 @@ def test_a_document_is_held_although_the_connection_is_cut_on_the_way(
     assert len(proxy.cuts) == 3
 
 
-def test_what_is_let_go_of_is_free_at_once(on_host: OnHost) -> None:
-    """A server sees that a connection is closed some time later."""
-    first, other = on_host("a"), on_host("b")
-    for _ in range(200):
+def test_what_is_let_go_of_is_free_before_the_server_sees_that_its_connection_is_closed(
+    on_host: OnHost, proxy: CutProxy, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    first = on_host("a", url=postgres_url.replace(str(postgres_server.folder), str(proxy.folder)))
+    other = on_host("b")
+    with proxy.late_ends():
         with first.exclusive("r1", "asking", wait_s=0.0):
             pass
         with other.exclusive("r1", "asking", wait_s=0.0):

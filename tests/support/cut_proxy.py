@@ -14,6 +14,7 @@ CHUNK = 1 << 16
 # What becomes of the next message: it never arrives; it arrives when its sender has given up; its answer never arrives.
 WAYS = ("lost", "late", "unanswered")
 HELD = "held"  # it arrives when the test says so
+TERMINATE = b"X\0\0\0\4"  # a client's last message
 LIMIT_S = 60.0
 
 
@@ -31,6 +32,8 @@ class CutProxy:
         self._silent = threading.Event()
         self._deliver, self._delivered = threading.Event(), threading.Event()
         self._closing = threading.Event()
+        self._ends = threading.Event()
+        self._ends.set()
         self._links: list[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.folder / NAME))
@@ -61,6 +64,15 @@ class CutProxy:
             for link in self._links:
                 _close(link)
 
+    @contextlib.contextmanager
+    def late_ends(self) -> Iterator[None]:
+        """The server sees only after this block which connections were closed in it."""
+        self._ends.clear()
+        try:
+            yield
+        finally:
+            self._ends.set()
+
     def _accept(self) -> None:
         while True:
             try:
@@ -90,7 +102,10 @@ class CutProxy:
                     self.cuts.append(way)
                     self._cut(way, client, server, data)
                     return
+                if data == TERMINATE:
+                    break
                 server.sendall(data)
+        self._ends.wait(LIMIT_S)
         _close(client)
         _close(server)
 
