@@ -193,9 +193,9 @@ MUTANTS = (
     ),
     Mutant(
         "what another run did since, taken away unsaid",
-        "acts/undo.py",
-        "and at > ended_at:\n",
-        "and at > ended_at and False:\n",
+        "operations/undo.py",
+        "and each.state.updated_at > since)\n",
+        "and each.state.updated_at < since)\n",
         (f"{UNDO}::test_what_another_run_did_since_goes_too_and_is_named",),
     ),
 )

@@ -2,9 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-
-import msgspec
 
 from outlast.acts.plan import ActOutcome, called
 from outlast.core.text import count_of
@@ -77,18 +74,7 @@ def take(
             )
     if back:
         return undo.bring_back(saves, root, force=force, dry_run=dry_run)
-    later = tuple(_worked_since(store, root, saver.folder))
-    done = undo.undo(saves, root, what, force=force, dry_run=dry_run)
-    return msgspec.structs.replace(done, later=later)
-
-
-def _worked_since(store: Store, run: Summary, folder: Path) -> Iterator[str]:
-    """The other runs that worked in a folder after a run's newest event, newest first."""
-    ended_at = run.state.updated_at
-    for each in runs_in(store, folder, open_only=False):
-        at = each.state.updated_at
-        if each.run != run.run and at is not None and ended_at is not None and at > ended_at:
-            yield each.run
+    return undo.undo(saves, root, what, force=force, dry_run=dry_run)
 
 
 def sentences(done: Undone) -> Iterator[str]:

@@ -12,7 +12,7 @@ from outlast import decoders, faults
 from outlast.core.statuses import CLOSED
 from outlast.errors import RunRefused, UsageError, WorkspaceMoved
 from outlast.operations.saves import restore as saves_restore
-from outlast.operations.saves.find import HAND, Found, Saves
+from outlast.operations.saves.find import HAND, Found, Saves, runs_in
 from outlast.operations.saves.restore import Restored
 from outlast.store import durable
 from outlast.store.local import Local
@@ -52,7 +52,7 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True):
     """What an undo did, or would do with `dry_run`. `beat` is the last that is left; `before` the save of what was there.
 
     `what` is "undo" where an undo was taken back. `goes_on`: it ended what a killed one had begun. `later`: other runs that worked
-    there since; what they did goes too.
+    there after `save`; what they did goes too.
     """
 
     run: str
@@ -95,7 +95,9 @@ def undo(saves: Saves, run: Summary, what: What, *, force: bool, dry_run: bool) 
     options = Options(force=force, dry_run=True)
     foreseen = _restored(saves, target.found, options, f"outlast undo {run.run}")
     if dry_run:
-        return _outcome(run, what, target.beat, foreseen)
+        return msgspec.structs.replace(
+            _outcome(run, what, target.beat, foreseen), later=_later(saves, run, target.found)
+        )
     owner = saves.owner(saver.folder)
     saved_as = owner.run if owner is not None else HAND
     step = UndoStep(
@@ -167,16 +169,24 @@ def _carry_out(saves: Saves, run: Summary, saver: Saver, steps: list[UndoStep], 
     step = steps[-1]
     held = workspace_saves.read(saver.reader(), step.to, saver.repo().algo)
     cut_off = _anchor(saver, step)
-    done = _restored(
-        saves, Found(saver, held, run, step.beat), Options(force=force), f"outlast undo {run.run}"
-    )
+    found = Found(saver, held, run, step.beat)
+    later = _later(saves, run, found)
+    done = _restored(saves, found, Options(force=force), f"outlast undo {run.run}")
     faults.point("undo.restored")
     before = cut_off or done.before or ""
     new = msgspec.structs.replace(
         step, state="undone", before=before, head=repo.head(saver.repo()), secrets=bool(done.apart)
     )
     _note(saver, [*steps[:-1], new])
-    return _outcome(run, step.what, step.beat, msgspec.structs.replace(done, before=before))
+    outcome = _outcome(run, step.what, step.beat, msgspec.structs.replace(done, before=before))
+    return msgspec.structs.replace(outcome, later=later)
+
+
+def _later(saves: Saves, run: Summary, to: Found) -> tuple[str, ...]:
+    """The other runs that worked in the folder after the save that it goes back to, newest first."""
+    others = (each for each in runs_in(saves.store, to.saver.folder, open_only=False) if each.run != run.run)
+    since = to.held.meta.at
+    return tuple(each.run for each in others if each.state.updated_at and each.state.updated_at > since)
 
 
 def _restored(saves: Saves, found: Found, options: Options, typed: str) -> Restored:
