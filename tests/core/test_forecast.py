@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -93,14 +94,18 @@ def test_a_prediction_knows_nothing_of_what_comes_later(rng: random.Random) -> N
 
 
 def test_what_was_cut_off_counts_as_more_than_it_spent(rng: random.Random) -> None:
+    """In the middle of 15 histories: in one of a thousand the few dear ones that were not cut off are all cheap."""
     limit = 600_000
-    costs = [int(500_000 * math.exp(rng.gauss(0, 1))) for _ in range(200)]
-    cut = [past(n, min(cost, limit), finished=cost <= limit) for n, cost in enumerate(costs)]
-    naive = [past(n, min(cost, limit)) for n, cost in enumerate(costs)]
-    p90 = sorted(costs)[180]
-    found, believed = told(cut).tokens.p90, told(naive).tokens.p90
-    assert believed * 1.3 < found, "who takes them for finished sees the budget and not the need"
-    assert p90 / 3 < found < p90 * 3, (believed, found, p90)
+    ratios: list[tuple[float, float]] = []
+    for _ in range(15):
+        costs = [int(500_000 * math.exp(rng.gauss(0, 1))) for _ in range(200)]
+        cut = [past(n, min(cost, limit), finished=cost <= limit) for n, cost in enumerate(costs)]
+        naive = [past(n, min(cost, limit)) for n, cost in enumerate(costs)]
+        found, believed = told(cut).tokens.p90, told(naive).tokens.p90
+        ratios.append((found / believed, found / sorted(costs)[180]))
+    more, right = (statistics.median(each) for each in zip(*ratios, strict=True))
+    assert more > 1.3, "who takes them for finished sees the budget and not the need"
+    assert 0.5 < right < 2, ratios
 
 
 def test_runs_under_way_keep_the_short_ones_from_being_taken_for_all() -> None:
